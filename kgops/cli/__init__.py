@@ -1,4 +1,4 @@
-"""Command-line entry point of `kgops`. Each subcommand is a module of its own, imported only when it is called."""
+"""Command-line entry point of `kgops`. Each subcommand is one module, imported only when it is called."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def command(bench: str | None, kind: str, output: Path | None, force: bool) -> N
 
 
 def _charts(pictures: dict[str, Picture], kind: str, number: int, output: Path | None, force: bool) -> None:
-    """Write the first chart to `output` if given, and say which are left out; else each to its default file."""
+    """Write the first chart to `output` if given, and say which are left out; otherwise each to its default file."""
     if not pictures:
         raise Usage(f"benchmark {number} has no chart", "it measured no memory and varied no number")
     if output is not None:

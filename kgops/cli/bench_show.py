@@ -38,7 +38,7 @@ def command(words: tuple[str, ...], over_time: bool, limit: int, as_json: bool) 
 
     Words select benchmarks by name, option, GPU, CPU or host: `kgops bench show t4` says what is fastest on a T4.
 
-    `claims` shows which options pay here, and the documents' tables beside what `kgops bench claims` measured.
+    `claims` shows which options pay here, and the documents' tables next to what `kgops bench claims` measured.
     """
     of_claims = words == ("claims",)
     try:

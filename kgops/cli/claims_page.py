@@ -89,7 +89,7 @@ def _results(one: Measured) -> str:
 def _footnotes(page: Page, width: int) -> Iterator[str]:
     noises = [f"{one.title} {one.noise:.0%}" for one in page.tables if one.machine is not None]
     if noises:
-        small = " Quick: small graphs and models; what it left out is marked `quick`."
+        small = " Quick: small graphs and models. Rows that it left out are marked `quick`."
         quick = small if any(one.is_quick for one in page.tables) else ""
         yield from wrapped(f"Noise (the baseline, run twice): {', '.join(noises)}.{quick}", width)
     if page.missing:

@@ -56,7 +56,7 @@ def _names(job: Job) -> dict[str, str | None]:
 
 
 def _default_label(job: Job) -> str:
-    """Return the label of a job that was given none."""
+    """Return the label of a job without one."""
     return WORKLOADS[job.workload].label(job.settings)[:LONGEST_LABEL]
 
 

@@ -96,7 +96,7 @@ def _write_html(session: Session, comparison: Comparison, output: Path | None, *
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if not comparison.names:
             raise
-        raise Unavailable("what a host says of its run cannot be drawn", "compare without --html") from error
+        raise Unavailable("the answer of a host cannot be drawn", "compare without --html") from error
     write_page(found, output or Path(f"compare-{'-'.join(names)}.html"), force=force)
 
 

@@ -19,8 +19,8 @@ from kgops.supervisor.deletion import delete_run, must_have_ended
 def command(names: tuple[str, ...], yes: bool) -> None:
     """Delete ended runs: database rows, folders, checkpoints and results. This cannot be undone.
 
-    RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops delete older:30d state:failed` deletes
-    what matches either.
+    RUN is a number, a label, `last`, or a filter as of `kgops runs`. `kgops delete 'older:30d state:failed'`
+    deletes runs that match both.
     """
     session = for_changing(busy_timeout_s=10.0)
     wanted = session.matching(names, only=lambda run: run.ended)

@@ -98,7 +98,7 @@ def after_the_first(number: int, kgops: str) -> list[str]:
 
 
 def called() -> str:
-    """Return the command that starts this kgops: `kgops` if it is on PATH, else its path."""
+    """Return the command that starts this kgops: `kgops` if it is on PATH, otherwise its path."""
     executable = Path(sys.argv[0]).absolute()
     if executable.name != "kgops":
         return "python -m kgops"
@@ -136,7 +136,7 @@ def next_steps(tour_home: Home, first: int, name: str) -> list[str]:
         "Look around",
         f"     {kgops}",
         "       enter  the run under the cursor: curves, memory estimate, options with reasons, attempts, log",
-        "       h      the history: type  tag:paper  or  state:out_of_memory  or  mrr>0.3;  space marks, = compares",
+        "       h      the history: type  tag:paper  or  state:out_of_memory  or  mrr>0.3.  Space marks, = compares",
         "       i      the training triples behind predictions",
         "       n      plan a run and see what it needs; runs that you start wait behind the waiting ones",
         "       f      profiles;  s  stops a run;  ?  all keys;  q  leave",

@@ -59,6 +59,6 @@ def _rebuild() -> None:
     restored, troubles = rebuild.restore_runs(home, conn)
     say(f"{len(restored)} runs restored" + (f": {', '.join(map(str, restored))}" if restored else ""))
     if restored:
-        say("their tags, notes, exit codes of attempts, memory curves and peaks were in the database alone")
+        say("their tags, notes, exit codes of attempts, memory curves and peaks were only in the database")
     for trouble in troubles:
         say(f"not restored: {one_line(trouble)}")

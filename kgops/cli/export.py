@@ -41,7 +41,7 @@ class _Export(click.Command):
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Output file or folder; default: named after the runs' numbers; `-` for json and tar: stdout.",
+    help="Output file or folder, by default named after the runs' numbers. With json and tar, `-` is stdout.",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(names: tuple[str, ...], wanted: str, output: Path | None, force: bool) -> None:

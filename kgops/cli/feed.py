@@ -1,4 +1,4 @@
-"""`kgops feed`: what a dashboard shows, as lines of JSON for a console of another machine."""
+"""`kgops feed`: the content of a dashboard, as lines of JSON for another machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kgops.settings import find_home
     show_default=True,
     help="Seconds after which a line says that nothing changed.",
 )
-@click.option("--run", "name", metavar="RUN", help="This run alone: its page, curves and log.")
+@click.option("--run", "name", metavar="RUN", help="Only this run: its page, curves and log.")
 def command(as_json: bool, alive_s: int, name: str | None) -> None:
     """Show GPUs, processes, runs and alerts of this machine as they change, read-only.
 

@@ -98,8 +98,8 @@ def _follow(
 
 
 class _Record:
-    """What the database says of a run that is followed. If it is locked or out of reach, following goes on, and the
-    end is that of the run's folder."""
+    """The record of a run that is followed. If the database is locked or out of reach, following goes on, and the
+    run's folder tells the end."""
 
     def __init__(self, session: Session, number: int) -> None:
         self._session, self._number = session, number
@@ -142,7 +142,7 @@ def _retries(session: Session, number: int) -> list[reports.Event]:
 
 
 def _show_notes(session: Session, run: Run, first_attempt: int) -> None:
-    """Print what was noted of a command. kgops' own workers write their notes into their log, too."""
+    """Print what was noted of a command. kgops' own workers write their notes into their log as well."""
     if not is_command(run.workload):
         return
     noted = [

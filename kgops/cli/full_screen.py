@@ -86,7 +86,7 @@ def _cut(line: Line, columns: int) -> Line:
 
 @contextmanager
 def full_screen() -> Iterator[FullScreen]:
-    """Show an empty screen beside the terminal's own; at the end, at Ctrl-C and at SIGTERM show that one again."""
+    """Show an empty screen next to the terminal's own; at the end, at Ctrl-C and at SIGTERM show that one again."""
     before = signal.signal(signal.SIGTERM, _end)
     sys.stdout.write(_ENTER)
     try:

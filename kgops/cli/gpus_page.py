@@ -152,7 +152,7 @@ def notes(view: View, columns: int) -> list[str]:
         if gpu.memory_accounting == "v1":
             said.append(f"GPU {gpu.index}: this driver counts reserved memory as used.")
     if not view.own_pids and any(usage.processes for usage in view.gpus):
-        said.append("In this container the driver's PIDs may be those of the host.")
+        said.append("In this container the driver's PIDs may belong to the host.")
     wrapped = [line for note in said for line in textwrap.wrap(note, columns, subsequent_indent="  ")]
     return ["", *wrapped] if wrapped else []
 

@@ -91,7 +91,7 @@ def _heading(columns: int) -> Line:
 
 
 def _gpu(usage: GpuUsage, columns: int, curve: GpuCurve | None, waiting_mib: float) -> Line:
-    """Each cell is a text of its own: of a line that changed, what stands before the change is not sent again."""
+    """Each cell is a separate text: of a changed line, only the changed end is sent."""
     name, bar, who = _widths(columns)
     reading = usage.reading
     first = padded(fitted(name_of(usage), name), name)

@@ -1,4 +1,4 @@
-"""`kgops show`, `logs` and `report` of a run of another host, as in lab2:17: what it prints, cleaned."""
+"""`kgops show`, `logs` and `report` of a run of another host, as in lab2:17, with its output cleaned."""
 
 from __future__ import annotations
 

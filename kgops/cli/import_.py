@@ -40,7 +40,7 @@ def command(paths: tuple[Path, ...], twice: bool, as_json: bool) -> None:
 
 
 def say_imported(one: Imported, source: str = "", *, as_json: bool) -> None:
-    """`source`: where from, if that is not a path that was given. Beside JSON too, which a later failure leaves out."""
+    """`source`: the origin, if it is no path of the command. Also next to JSON, which a later failure leaves out."""
     what = one_line(one.what, 160)
     if one.number is not None:
         (tell if as_json else say)(f"run {one.number}: imported {source}{what}")

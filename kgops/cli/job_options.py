@@ -23,7 +23,7 @@ from kgops.workloads.workload import Workload
 
 
 class FiniteRange(click.FloatRange):
-    """A finite float, at least `least` if that is given."""
+    """A finite float, at least `least` if there is one."""
 
     def __init__(self, least: float | None = None) -> None:
         super().__init__(least)
@@ -41,7 +41,7 @@ class FiniteRange(click.FloatRange):
 
 
 class RunName(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
-    """A run's number; else `last` or a label, as text."""
+    """A run's number; otherwise `last` or a label, as text."""
 
     name = "run"
 
@@ -207,7 +207,7 @@ def job_of_flags(table: dict[str, Any]) -> Job:
 
 
 def _by_flag(problem: str, flags: dict[str, str]) -> str:
-    """The problem with flags in place of keys; a key of one plain word only where its table stands before it."""
+    """The problem with flags in place of keys. A key of one plain word needs its table in front."""
     bare = {key.partition(".")[2]: flag for key, flag in flags.items() if "_" in key}
     return re.sub(
         r"[a-z_]+(\.[a-z_]+)?", lambda word: flags.get(word[0]) or bare.get(word[0], word[0]), problem
@@ -224,7 +224,7 @@ def job_table(workload: Workload, given: dict[str, Any], paths: Collection[str])
 
 
 def _with_numbers(settings: dict[str, Any], host: str | None) -> dict[str, Any]:
-    """The settings with a number for each run that is named by `last` or by its label."""
+    """The settings with a number for each run named `last` or by its label."""
     for name, workloads in RUN_OF.items():
         if not isinstance(named := settings.get(name), str):
             continue

@@ -330,7 +330,7 @@ def _print_influences(session: Session, number: int) -> None:
 
 
 def _print_answers(session: Session, number: int, *, explains: bool) -> None:
-    """The explanations of an explain run, else the first answers."""
+    """The explanations of an explain run, otherwise the first answers."""
     if explains:
         from kgops.cli.explanations_page import summary
     else:

@@ -1,4 +1,4 @@
-"""`kgops logs`: print or follow a run's log, with control characters escaped unless --raw is given."""
+"""`kgops logs`: print or follow a run's log, with control characters escaped without --raw."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def command(
 ) -> None:
     """Print a run's log. Control characters are shown as �, so that a log cannot control your terminal.
 
-    Files and pipes get � too, since they may end on a terminal; --raw prints the bytes unchanged.
+    Files and pipes also get �, since they may end on a terminal. --raw prints the bytes unchanged.
 
     lab2:17 is run 17 of host lab2.
     """
@@ -86,7 +86,7 @@ def command(
     except re.error as error:
         raise Usage(f"--grep {grep!r:.60} is not a regular expression: {error}") from error
     if span is not None and (not raw or following or count is not None or grep is not None or levels):
-        raise Usage("--bytes goes with --raw alone", f"kgops logs {name:.40} --raw --bytes {span:.40}")
+        raise Usage("--bytes needs --raw", f"kgops logs {name:.40} --raw --bytes {span:.40}")
     begin, end = (0, 0) if span is None else _ends_of(span)
     session = existing()
     run = session.run(name)

@@ -29,7 +29,7 @@ def job_by_name(session: Session | None, name: str) -> Job:
 
 
 def job_in_file(path: Path) -> Job:
-    """Its data are named as seen from here; like those of flags they become absolute, for a run that repeats it."""
+    """Paths of its data are relative to the current folder. They become absolute, for a run that repeats it."""
     return _with_data_from(read_job_file(path), Path.cwd())
 
 

@@ -103,7 +103,7 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
 
 
 def show_remote(home: Home, at_most: int, *, as_json: bool = False) -> None:
-    """What was started on other hosts from here, newest first, without asking them."""
+    """Runs started on other hosts from here, newest first, without asking the hosts."""
     starts = newest(home)
     if as_json:
         print_json([{"host": one.host, "id": one.run, **_said(one)} for one in starts[:at_most]])
@@ -129,7 +129,7 @@ def _said(start: Start) -> dict[str, Any]:
 
 
 def _runs_of(answer: Answer) -> tuple[dict[int, Row], str | None]:
-    """The runs in an answer by number, in its order, or why there are none. Its numbers are those of that host."""
+    """The runs in an answer by number, in its order, or why there are none. Numbers belong to that host."""
     if answer.problem is not None:
         return {}, answer.problem
     listed = bounded_json(answer.out)

@@ -30,7 +30,7 @@ from kgops.supervisor.run_folder import RunFolder
 @click.option("--twice", is_flag=True, help="Import a run that is in the database already once more.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(names: tuple[str, ...], twice: bool, as_json: bool) -> None:
-    """Import runs of other hosts with log, results and checkpoints. A run must have ended; it stays there, too.
+    """Import runs of other hosts with log, results and checkpoints. A run must have ended; it stays there as well.
 
     Its tags, notes, memory peaks and curves come with it; exit codes of single attempts stay there."""
     session = for_writing()

@@ -24,9 +24,9 @@ from kgops.workloads.results import leaves
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(name: str, output: Path | None, force: bool) -> None:
-    """Write a run as one self-contained HTML page: what was reached, curves, memory, options, the record.
+    """Write a run as one self-contained HTML page: results, curves, memory, options, the record.
 
-    lab2:17 is run 17 of host lab2: its page is made of what that host sends, while it runs or afterwards.
+    lab2:17 is run 17 of host lab2, which may still run.
     """
     if is_far(name):
         from kgops.cli.host_run import report_there

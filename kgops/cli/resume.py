@@ -21,7 +21,7 @@ from kgops.supervisor.launch import resume
 def command(ctx: click.Context, name: str, detach: bool, token: str | None) -> None:
     """Continue a run that was interrupted, stopped, failed or out of memory with a new attempt.
 
-    The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command starts again,
+    The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command restarts,
     with KGOPS_ATTEMPT increased. lab2:17 is run 17 of host lab2, where it goes on without being followed."""
     if is_far(name):
         _resume_there(name)

@@ -16,7 +16,7 @@ from kgops.settings import find_home
 
 
 def start_on_host(job: Job, name: str, given: dict[str, Any]) -> int:
-    """Prints the run's name, as in `lab2:17`. Paths and runs that the job names are those of that host."""
+    """Prints the run's name, as in `lab2:17`. Paths and runs in the job belong to that host."""
     home = find_home()
     chosen = registry.pick(registry.read(home), name)
     if len(chosen) != 1:

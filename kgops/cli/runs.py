@@ -40,7 +40,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--workload", help="Only runs of this workload.")
 @click.option("--tag", help="Only runs with this tag.")
 @click.option("--search", "words", help="Only runs with these words in label, command, tags or notes.")
-@click.option("--saved", metavar="NAME", help="The filter saved under this name (key F of the history), too.")
+@click.option("--saved", metavar="NAME", help="Also the filter saved under this name (key F of the history).")
 @click.option("--since", help="Only runs submitted in the last 30m, 12h, 7d, 2w …")
 @click.option(
     "--sort",
@@ -65,7 +65,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     help="Of these hosts: all, or names and groups with commas.",
 )
 @click.option(
-    "--remote", is_flag=True, help="What was started on other hosts from here, without asking them."
+    "--remote", is_flag=True, help="Runs started on other hosts from here, without asking the hosts."
 )
 @click.pass_context
 def command(
@@ -98,7 +98,7 @@ def command(
     That day is part of until:2026-01-31. Quote FILTER for the shell. If it starts with -, put -- before it.
 
     With --hosts each host lists and filters its own runs; exit code 1 if one does not answer, which a line says.
-    What `kgops run --host` started on other hosts stands below the runs of this machine.
+    Runs that `kgops run --host` started on other hosts follow the runs of this machine.
     """
     if saved is not None:
         from kgops.present import saved_filters
@@ -124,7 +124,7 @@ def command(
             or any((hosts, sort != "id", ascending, after, everything, metrics, as_csv))
         ):
             raise Usage(
-                "--remote goes with --limit and --json alone", "what runs there: kgops runs --hosts NAME"
+                "--remote goes with --limit and --json only", "what runs there: kgops runs --hosts NAME"
             )
         show_remote(find_home(), limit, as_json=as_json)
         return

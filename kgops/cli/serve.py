@@ -16,9 +16,9 @@ from kgops.settings import find_home, make_home
 @click.command(epilog="\b\nExample:  kgops serve --port 8123")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; default: a free one.")
 def command(port: int | None) -> None:
-    """Serve the dashboard to a browser and print its address; Ctrl-C ends it, and runs go on.
+    """Serve the dashboard to a browser and print its address. Ctrl-C ends it, and runs go on.
 
-    kgops listens on 127.0.0.1 only: use an SSH tunnel from another machine. Each printed address works once."""
+    kgops listens on 127.0.0.1 only. Use an SSH tunnel from another machine. Each printed address works once."""
     if importlib.util.find_spec("textual_serve") is None:
         raise Unavailable("textual-serve is not installed", "install it: pip install 'kgops[serve]'")
     from kgops.cli.browser import serve

@@ -1,4 +1,4 @@
-"""The home and database of a command, and the runs that are named: only what reading commands need is imported."""
+"""The home and database of a command, and the runs it names. It imports only modules that reading commands need."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Session(NamedTuple):
         return RunFolder(self.home.runs / run.folder)
 
     def run(self, name: str, workloads: Sequence[str] = ()) -> Run:
-        """Return the run with this number or label, or the newest for `last`: of these workloads if any are given."""
+        """Return the run with this number or label, or the newest for `last`, of these workloads if there are any."""
         if is_far(name):
             raise NoSuchRun(
                 f"{name!r} is a run of another host, and this command takes runs of this one",
@@ -77,7 +77,7 @@ class Session(NamedTuple):
         return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
     def matching(self, names: Sequence[str], *, only: Callable[[Run], bool] = lambda run: True) -> list[Run]:
-        """Return the runs that are named, each once; a name may be a filter, such as `tag:old`. Of a filter's runs
+        """Return the runs of these names, each once. A name may be a filter, such as `tag:old`. Of a filter's runs
         take those that are `only` these."""
         wanted: dict[int, Run] = {}
         for name in names:

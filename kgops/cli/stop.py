@@ -46,8 +46,8 @@ _BUSY_S = 1.0  # each wait for the database, of the ten seconds in which a stop 
 def command(names: tuple[str, ...], grace: float | None, no_wait: bool, as_json: bool) -> None:
     """Stop runs: SIGTERM first, so that they can write a checkpoint; SIGKILL after the grace period.
 
-    RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops stop tag:sweep-7` stops its runs that have
-    not ended. lab2:17 is run 17 of host lab2."""
+    RUN is a number, a label, `last`, or a filter as of `kgops runs`. `kgops stop tag:sweep-7` stops its runs that
+    have not ended. lab2:17 is run 17 of host lab2."""
     far = _by_host(
         [name for name in names if is_far(name)]
     )  # before anything is stopped: a name may be wrong
@@ -89,7 +89,7 @@ def _stop_here(names: list[str], grace: float | None, *, no_wait: bool) -> list[
     if not no_wait:
         found = _each(names, lambda name: stop_by_folder(home, name, grace, until=until, problem=problem))
         if any(one.state is None for one in found):
-            tell("the next command records the end of a run once the database can be read again")
+            tell("the next command records the end of a run once the database is readable")
     return [{"id": one.number, "state": one.state or "stopped", "reason": one.reason} for one in found]
 
 

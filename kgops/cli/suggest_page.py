@@ -270,7 +270,7 @@ def _time_line(planned: Planned, suggestion: Suggestion, filtering: FilteringPre
 
 
 def _retraining_line(suggestion: Suggestion) -> list[str]:
-    """Return how often the run trains again, and the time of that."""
+    """Return how often the run retrains, and the time of that."""
     again = suggestion.retrainings
     return [] if again is None else [f"        {again}"]
 

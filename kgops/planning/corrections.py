@@ -46,8 +46,8 @@ class Accuracy:
 def learn(pairs: Iterable[Pair]) -> Correction | None:
     """From the runs of one GPU; None where too few have been measured.
 
-    Predictions too low are raised at once, since that is the dangerous side; too high ones are lowered the
-    more, the more runs agree: half of the way after three.
+    Low predictions are raised at once, since they are dangerous. High ones are lowered as more runs agree: half of
+    the way after three.
     """
     ratios = sorted(_ratios(pairs))
     if len(ratios) < _LEAST:

@@ -165,7 +165,7 @@ def _smaller(job: Job, stages: Sequence[_Stage]) -> Iterator[tuple[str, list[_St
 
 
 def _seconds(stage: Job, shape: Shape, suggestion: Suggestion) -> float:
-    """Expected seconds by this machine's past runs, else by a roofline."""
+    """Expected seconds by this machine's past runs, otherwise by a roofline."""
     epochs = workload_of(stage).epochs
     each_s = seconds(shape, rates_of(suggestion.target))
     correction = suggestion.corrections.time

@@ -48,7 +48,8 @@ class FilterCount:
 
     @property
     def shown(self) -> str:
-        """`1,204`: what the run scores; of more tests than were counted, what each has on average."""
+        """`1,204`: triples that the run scores; on average for each test, where more tests exist than were
+        counted."""
         return f"about {sum(self.left) / len(self.left):,.0f}" if self.is_estimate else f"{self.together:,}"
 
     @property
@@ -102,7 +103,7 @@ class FilteringPreview:
 
     @property
     def suggested(self) -> FilterCount | None:
-        """Of those that save time: the one that leaves most and makes the run short, else the fastest."""
+        """Of those that save time: the one that leaves most and makes the run short, otherwise the fastest."""
         if self.requested is not None or not self.is_long:
             return None
         saving = [one for one in self.filters if one.together and one.times_as_fast >= _LEAST_SAVED]

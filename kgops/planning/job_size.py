@@ -16,7 +16,7 @@ from kgops.workloads.registry import workload_of
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Sizes of a job; a pipeline has several stages, another workload itself alone."""
+    """Sizes of a job; a pipeline has several stages, another workload only itself."""
 
     job: Job
     counts: Counts
@@ -29,7 +29,7 @@ class JobSize:
 
     @property
     def retrains(self) -> Job | None:
-        """The stage that may train again what it reads, to check what it found."""
+        """The stage that may retrain what it reads, to check what it found."""
         return next((stage.job for stage in self.stages if workload_of(stage.job).reads_model), None)
 
     def shapes(self, options: Mapping[str, Any], gpu: GpuFacts | None) -> list[Shape]:

@@ -1,4 +1,5 @@
-"""What a job needs before it can start: its folder, program, inputs, cluster and GPU. Refused before a run is made."""
+"""Checks before a job can start: its folder, program, inputs, names, cluster and GPU. Refused before a run is
+made."""
 
 from __future__ import annotations
 
@@ -146,14 +147,14 @@ def must_have_gpus(job: Job) -> None:
 
 
 def _must_use_its_gpu(job: Job) -> None:
-    """Refuses a request for a GPU beside `--device cpu`: the run would hold a GPU and not use it."""
+    """Refuses a request for a GPU next to `--device cpu`: the run would hold a GPU and not use it."""
     if device_of(job) == "cpu" and requested_gpu(job) is not None:
         flag = f"--gpu {job.gpu.wanted}" if job.gpu.wanted else f"--gpu-memory {job.gpu.memory_mib}"
         raise Usage(f"{flag} reserves a GPU that --device cpu leaves unused", "omit one of them")
 
 
 def _must_name_one_gpu(job: Job, gpus: tuple[GpuReading, ...]) -> None:
-    """Refuses `--gpu` beside a `device` that is another GPU."""
+    """Refuses `--gpu` next to a `device` that is another GPU."""
     number, wanted = numbered_gpu(job), job.gpu.wanted
     if number is None or wanted in (None, "auto"):
         return

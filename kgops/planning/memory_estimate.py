@@ -2,9 +2,8 @@
 
 *Counted tensors* are what torch's allocator hands out: tests/planning/test_estimate.py
 measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
-has resident: those, and what `process_memory` learned of the rest. What a GPU adds (rounding, segments, workspaces,
-context) is derived from torch's source and from reports, and is marked as not measured until a run on that GPU has
-been.
+has resident: those, and what `process_memory` learned of the rest. A GPU adds rounding, segments, workspaces and
+context. These are derived from torch's source and from reports, and marked as not measured until a run on that GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PARTS = {
     "evaluation": "ranking",
     "factors": "factors of gradients",
     "scores": "scores and the strongest of them",
-    "score": "what the score keeps of the training",
+    "score": "tensors that the score keeps of the training",
     "graph": "the graph that filtering searches, on the host",
     "checkpoint": "a checkpoint being read",
     "workspace": "copies and workspace of libraries",
@@ -134,7 +133,7 @@ def predict(
     context: int | None = None,
 ) -> MemoryEstimate:
     """The peak of a job of this shape; `gpu` is the one the shape was made for. On a CPU `process` says what the
-    worker's process takes beside tensors, and `data` bytes of labels among it.
+    worker's process takes apart from tensors, and `data` bytes of labels among it.
 
     `resumed` for one that goes on from a checkpoint, `expandable` where segments may grow, `context` in
     bytes where it was measured for this GPU and driver.

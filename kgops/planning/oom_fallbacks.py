@@ -105,7 +105,7 @@ def skipped_lines(fallbacks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def oom_advice(job: Job) -> str:
-    """What a person can try after the last fallback has run out of memory."""
+    """Advice after the last fallback has run out of memory."""
     more = [] if job.limits.allow_approximate else ["--allow-approximate, which may change results"]
     if job.limits.memory_mib is not None:
         more.append(f"a --memory-limit above {job.limits.memory_mib} MiB")

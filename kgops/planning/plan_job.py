@@ -68,7 +68,7 @@ class Planned:
 
     @property
     def predicted_for(self) -> str | None:
-        """What the prediction covers, if not the whole run."""
+        """The part of the run that the prediction covers, if not all."""
         if devices_of(self.job) == 1:
             return None
         return "of one process; each process holds all weights and does its share of the work"
@@ -194,7 +194,7 @@ def _plan(
 def _process_of_worker(
     job: Job, on: Target, known: MachineCorrections, remembered: Path | None
 ) -> dict[str, Any] | None:
-    """Process memory beside the tensors, for a job whose tensors only the worker can count."""
+    """Process memory apart from the tensors, for a job whose tensors only the worker can count."""
     workload = workload_of(job)
     if workload.epochs is None or not workload.has_graph:
         return None

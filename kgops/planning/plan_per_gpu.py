@@ -114,8 +114,8 @@ def _candidates(job: Job) -> list[Target]:
 
 
 def _unused_gpus(job: Job) -> UnusableGpus | None:
-    """This machine's GPUs, if the installed torch cannot use them; None: it can, there are none, or the job leaves no
-    choice: one that requires a GPU is refused."""
+    """This machine's GPUs, if the installed torch cannot use them. None if it can, if there are none, or if the job
+    requires a GPU and is refused."""
     has_choice = _uses_torch_here(job) and device_of(job) != "cpu" and not requires_gpu(job)
     gpus = gpus_here() if has_choice else []
     problem = next((gpu.facts.cuda_problem for gpu in gpus if gpu.facts is not None), None)
@@ -184,7 +184,7 @@ def _need(planned: Planned) -> float | None:
 def _placement(
     plans: Sequence[Planned], home: Home, conn: Connection | None, *, mixed: bool = False
 ) -> Placement:
-    """The plan for the GPU that the queue would give now; if all are taken, for the one with most memory."""
+    """The plan for the GPU that the queue would assign now; if all are busy, for the one with most memory."""
     first = plans[0]
     if first.gpu_request is None:
         allocation = queue.allocation_now(conn, _as_run(first), ())
@@ -205,8 +205,8 @@ def _placement(
 def _with_gpus(
     planned: Planned, allocation: queue.Allocation, gpus: Sequence[GpuNow], active: Sequence[Run]
 ) -> Planned:
-    """Names the GPUs that the run would get, of several that are alike, and says what they have left for it; names
-    none if it waits for one of several."""
+    """Names the GPUs that the run would get, of several that are alike, with the memory left for it. Names none if
+    it waits for one of several."""
     uuids = planned.uuids if allocation.gpu is None else allocation.gpu.split(",")
     there = [gpu for gpu in gpus if gpu.reading.uuid in uuids]
     readings = [gpu.reading for gpu in there]

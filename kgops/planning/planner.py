@@ -1,4 +1,4 @@
-"""The planner: options that fit a GPU, and what else would."""
+"""The planner: options that fit a GPU, and alternatives."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Suggestion:
 
     @property
     def retrainings(self) -> Retrainings | None:
-        """Of `--validate` or `--verify`, after what they check; None where nothing is trained again."""
+        """Of `--validate` or `--verify`, after what they check; None where nothing is retrained."""
         size, on = self.job_size, self.target
         job = size.retrains
         if job is None:
@@ -103,12 +103,12 @@ class Suggestion:
 
     @property
     def predicted_step(self) -> StepTime | None:
-        """By the model alone, where no such run was measured: on a known GPU, and of a TracIn run on the CPU."""
+        """Only by the model, where no such run was measured: on a known GPU, and of a TracIn run on the CPU."""
         is_unmeasured = self.corrections.time is None and not self.is_filtered
         return self.best.step if is_unmeasured and self._is_modelled else None
 
     def seconds_for(self, modelled_s: float) -> float | None:
-        """What work of so many modelled seconds takes: by runs measured here, else by the model. None: unknown."""
+        """What work of so many modelled seconds takes: by runs measured here, otherwise by the model. None: unknown."""
         if self.corrections.time is not None:
             return self.corrections.time.expected(modelled_s).s
         return modelled_s if self._is_modelled else None

@@ -1,8 +1,8 @@
-"""What a worker's whole process takes on the CPU: its start, the tensors that are counted, and what comes with them.
+"""Memory of a worker's whole process on the CPU: its start, counted tensors, and the rest.
 
-Counted tensors are known from shapes. What a process takes beside them is not: libraries load parts of themselves at
-their first use and keep private buffers, and the allocator keeps what was freed. That differs by CPU, build and system,
-so nobody models it: it is learned from this machine's runs, from a bound that holds before the first.
+Counted tensors are known from shapes. The rest is not: libraries load parts of themselves at their first use and keep
+buffers. The allocator keeps freed memory. That differs by CPU, build and system, so kgops learns it from this
+machine's runs. A bound holds before the first.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _BOUND_WEIGHT = 0.2  # of one of these beside a run
 
 
 class Seen(NamedTuple):
-    """A run that ended well, in MiB: what was counted for it, as tensors and as labels, and what its
-    process had at its start and at its peak."""
+    """A run that ended well, in MiB: counted tensors and labels, and its process at the start and at the peak."""
 
     kind: str
     counted: float
@@ -55,7 +54,7 @@ class _Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """In bytes, beside counted tensors. `libraries` may be below 0 where tensors are counted that are never touched."""
+    """In bytes, apart from counted tensors. `libraries` may be below 0 where counted tensors are never touched."""
 
     start: int
     libraries: int
@@ -68,7 +67,7 @@ class Process:
 
     @property
     def description(self) -> str:
-        what = "first use of libraries, their buffers, what the allocator keeps"
+        what = "first use of libraries, their buffers, memory that the allocator keeps"
         if not self.samples:
             return f"{what}: at most, no such run was measured here yet"
         return f"{what}: learned from {self.samples} run{'s' if self.samples > 1 else ''} here"
@@ -76,7 +75,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class ProcessModel:
-    """Of one kind of worker: where its process starts, and what it takes above that beside labels."""
+    """Of one kind of worker: where its process starts, and what it takes above that apart from labels."""
 
     kind: str
     start_mib: float
@@ -121,7 +120,7 @@ def kind_of(
     parquet: bool = False,
 ) -> str:
     """Workers of one kind import the same and work alike; with `parquet`, pyarrow. Each of PyKEEN's models is a kind:
-    how much its own code takes beside counted tensors differs from model to model."""
+    how much its own code takes apart from counted tensors differs from model to model."""
     others = () if engine in (None, "kgops") else (engine, model and model.lower())
     how = (
         _TRAINS_AGAIN if trains_again else None,
@@ -133,7 +132,7 @@ def kind_of(
 
 
 def _imports_of(kind: str) -> str:
-    """What workers of several kinds have in common: what they import."""
+    """The imports that workers of several kinds have in common."""
     return next((base for base in _BOUNDS if kind == base or kind.startswith(f"{base} ")), kind)
 
 

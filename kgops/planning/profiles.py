@@ -1,4 +1,4 @@
-"""Profiles: named sets of option values. A value a person gave stands; a profile fills in the rest."""
+"""Profiles: named sets of option values. A value that a person gave stays; a profile fills in the rest."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _read(path: Path, name: str) -> Profile:
 
 
 def shipped() -> Iterator[Path]:
-    """Files of the profiles that ship: in kgops/profiles in a wheel, and beside kgops in a checkout."""
+    """Files of the profiles that ship: in kgops/profiles in a wheel, and next to kgops in a checkout."""
     here = Path(__file__)
     for folder in (here.parents[1] / "profiles", here.parents[2] / "profiles"):
         if folder.is_dir():

@@ -136,7 +136,7 @@ def requested_gpu(job: Job) -> str | None:
 
 
 def named_gpus(job: Job) -> str | None:
-    """What the job names as `--gpu` takes it, by that flag or by the number in its `device`."""
+    """The GPU that the job names, by `--gpu` or by the number in its `device`."""
     return numbered_gpu(job) or job.gpu.wanted
 
 

@@ -35,7 +35,7 @@ class Retrainings:
         return ExpectedTime(one.s * whole, one.low_s * whole, one.high_s * whole, one.runs)
 
     def __str__(self) -> str:
-        """What a plan says beside the time of the scores."""
+        """Lines of a plan about retraining."""
         what = f"plus {'at most ' * self.at_most}{self.count:,} trainings"
         expected = self.expected
         if expected is None:

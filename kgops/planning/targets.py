@@ -33,8 +33,8 @@ class Target:
 
     @property
     def room_mib(self) -> float | None:
-        """Memory that a prediction must fit: usable memory of a GPU, for which runs wait; free memory of a CPU, or the
-        job's limit if that is less."""
+        """Memory that a prediction must fit. For a GPU it is the usable memory, since runs wait for it. For a CPU
+        it is free memory, or a lower limit of the job."""
         return self.limit_mib if self.is_limited else self._machine_mib
 
     @property

@@ -31,7 +31,7 @@ def accuracy_page(forecasts: Iterable[Forecast]) -> list[str]:
 
 
 def accuracy_sentences(forecasts: Iterable[Forecast]) -> list[str]:
-    """What the page says, for places that are narrower than its table."""
+    """The page in a sentence, for places that are narrower than its table."""
     return [
         f"{one_line(on)}, {len(pairs):,} run{'' if len(pairs) == 1 else 's'}: "
         + (

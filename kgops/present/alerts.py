@@ -42,8 +42,8 @@ def live_alerts(
     now: float,
     unusable: UnusableGpus | None = None,
 ) -> tuple[Alert, ...]:
-    """Alerts of this moment: GPUs that torch cannot use, a run without progress, a GPU that is full or hot, a disk
-    that is short."""
+    """Alerts of this moment: GPUs that torch cannot use, runs without progress, full or hot GPUs, a nearly full
+    disk."""
     found = []
     if unusable is not None:
         name = f"unusable:{clock(now, '%Y-%m-%d')}"

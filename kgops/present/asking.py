@@ -96,7 +96,7 @@ def model_of(home: Home, run: Run) -> Asking:
 
 
 def question_of(answered: AnsweredQuestion) -> Question:
-    """By labels, which are never ambiguous; of pairs the relation alone."""
+    """By labels, which are never ambiguous; of pairs only the relation."""
     first, asks_heads = answered.answers[0], answered.asked == "head"
     head, relation, tail = first.labels
     entity = {"head": tail, "tail": head}.get(answered.asked, "")
@@ -110,7 +110,7 @@ def predict_job(model: Mapping[str, Any], question: Question) -> Job:
 
 
 def limits_of(settings: Mapping[str, Any], answers: int) -> str:
-    """What a predict run left out of its answers, of which there are so many; empty where it left out nothing."""
+    """The limits of the answers of a predict run, of which there are so many; empty where there are none."""
     limits = []
     if path := settings.get("candidates"):
         limits.append(f"among the candidates of {PurePath(str(path)).name}")

@@ -1,4 +1,4 @@
-"""Chart axis: what a run's steps count; values as coordinates, linear or logarithmic, and ticks."""
+"""Chart axis: the unit of a run's steps; values as coordinates, linear or logarithmic, and ticks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Axis:
         outside: bool = False,
     ) -> Axis:
         """Linear, whatever the values: about `at_most` round ticks, at least `least` apart, within the range or, with
-        `outside`, around it; else one at each end."""
+        `outside`, around it; otherwise one at each end."""
         ticks = _round_ticks(low, high, at_most, least, outside)
         return cls(min(low, *ticks), max(high, *ticks), start, end, "", False, tuple(ticks))
 

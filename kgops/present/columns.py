@@ -48,7 +48,7 @@ class RunTable(Columns):
         self._of_runs = columns
 
     def run_row(self, run: Run, now: float, key: Hashable, **cells: Piece | Sequence[Piece]) -> Row:
-        """`cells`: by the keys of columns, what the screen shows there instead."""
+        """`cells`: by the keys of columns, pieces that the screen shows instead."""
         pairs = zip(self._of_runs, self.fitting, strict=False)
         return self.row(
             [
@@ -104,7 +104,7 @@ def _state(run: Run, now: float, width: int) -> Piece:
 
 
 def _took(run: Run, now: float, width: int) -> Piece:
-    """Duration of an ended run, else its state: a running time would change every second."""
+    """Duration of an ended run, otherwise its state: a running time would change every second."""
     if not run.ended:
         return Piece("waiting" if run.state == "queued" else "running", "accent")
     seconds = run.took_s

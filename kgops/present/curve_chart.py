@@ -1,4 +1,4 @@
-"""Curves of runs as charts of an HTML page: one with its range, or those of several runs over one another."""
+"""Curves of runs as charts of an HTML page: one with its range, or several runs over one another."""
 
 from __future__ import annotations
 

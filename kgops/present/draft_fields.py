@@ -1,4 +1,4 @@
-"""Fields of the new-run form. Type, range and default of a value are those of the option that the field sets."""
+"""Fields of the new-run form. A value has the type, range and default of the option that the field sets."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 
 
 def optimizations(workload: str) -> dict[str, Option]:
-    """Options that the form offers; of a pipeline, those of its training and of its TracIn run."""
+    """Options that the form offers; a pipeline has the options of its training and its TracIn run."""
     of_tracin = WORKLOADS["tracin"].optimizations
     first, *others = WORKLOADS[workload].stages or (workload,)
     found = {

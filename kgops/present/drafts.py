@@ -160,7 +160,7 @@ def completions(text: str, named: Sequence[str] = BUNDLED) -> list[str]:
 
 
 def _named(train: Path) -> str:
-    """The folder, where its train file would be found by name; else the file."""
+    """The folder, where its train file would be found by name; otherwise the file."""
     try:
         whole = _data_files(train.parent)
     except BadField:
@@ -199,7 +199,7 @@ def _pipeline(draft: Draft) -> dict[str, Any]:
 
 
 def _paths(draft: Draft) -> dict[str, Any]:
-    """What the fields of filtering mean beside their own settings."""
+    """Settings that the fields of filtering imply."""
     has_paths, strict = bool(draft.text("max_total_path_length").strip()), draft.text("strict").strip()
     if strict not in ("", *STRICT):
         raise BadField("strict", f"expected {', '.join(STRICT)} or nothing, found {strict!r:.40}")
@@ -210,7 +210,7 @@ def _paths(draft: Draft) -> dict[str, Any]:
 
 
 def _values(draft: Draft) -> dict[str, Any]:
-    """What the fields set, but for the label, which every workload has."""
+    """Settings of the fields, but for the label, which every workload has."""
     return {
         field.name: value_of(field, text)
         for field in FIELDS[draft.workload]

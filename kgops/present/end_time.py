@@ -19,7 +19,7 @@ _OF_NOBODY_MIB = 64  # that a driver may hold without any process
 
 
 class EndTime(NamedTuple):
-    """Seconds from now; None where unknown. `is_measured`: by runs on this machine, else by data sheets alone."""
+    """Seconds from now; None where unknown. `is_measured`: by runs on this machine, otherwise only by data sheets."""
 
     begins_in_s: float | None
     takes_s: float | None

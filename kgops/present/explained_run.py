@@ -59,7 +59,7 @@ def title_of(one: ExplainedPrediction) -> str:
 
 
 def prediction_of(one: ExplainedPrediction) -> str:
-    """The triple; of a predicted head its end is said, as tails are what is mostly predicted."""
+    """The triple. A predicted head is marked, since most predictions are tails."""
     triple = " · ".join(map(one_line, one.triple))
     return f"{triple} (its head)" if one.asked == "head" else triple
 
@@ -81,9 +81,7 @@ def verdict_of(one: ExplainedPrediction) -> str:
     if n["rank_after"] is None:
         rank, score = amount(n["rank_before"]), n["score_before"]
         shown = "n/a" if score is None else f"{score:+.4g}"
-        return (
-            f"filtered rank {rank}, score {shown}; what carries it most, {of}; --verify trains again without"
-        )
+        return f"filtered rank {rank}, score {shown}; strongest triples, {of}; --verify retrains without them"
     without = "it" if many == 1 else f"these {many}"
     verdict = _WORDS[(n["rank_before"] or 1) > 1][one.lost]
     ranks = f"rank {amount(n['rank_before'])} → {amount(n['rank_after'])}"
@@ -115,7 +113,9 @@ def _carried(one: ExplainedPrediction) -> str:
         return f"no triple of the {end} lifts the {answer} for {others}"
     of = f"of {amount(n['candidate_facts'])} triples of the {end}"
     if n["carried"] is None:
-        return f"what lifts the {answer} most for {others}, {of}; --verify trains again with them added there"
+        return (
+            f"triples that lift the {answer} most for {others}, {of}; --verify retrains with them added there"
+        )
     with_these = "it" if many == 1 else f"these {many}"
     return (
         f"with {with_these} added to {others}: the {answer} ranks first for {amount(n['carried'])} of them, with "

@@ -1,7 +1,7 @@
 """An explanation as a small graph: the prediction on top, below it a lane for each triple that carries it.
 
 Head left, tail right. The path from head to tail through a triple runs along the triple's lane; lanes with a path in
-common lie beside each other, so a node that several paths share stands in the first one's lane.
+common lie next to each other, so a node that several paths share stands in the first one's lane.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Triple = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class ExplainingFact:
-    """`triple` has the names that people read, `labels` those of the graph."""
+    """`triple` has the names that people read, `labels` the labels of the graph."""
 
     triple: Triple
     labels: Triple
@@ -42,7 +42,8 @@ class ExplainingFact:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedPrediction:
-    """`triple` has the names that people read, `labels` those of the graph; None for a number that is not there."""
+    """`triple` has the names that people read, `labels` the labels of the graph; None for a number that is not
+    there."""
 
     number: str
     triple: Triple
@@ -57,7 +58,7 @@ class ExplainedPrediction:
 
     @property
     def is_sufficient(self) -> bool:
-        """Its triples were carried over to other heads; else they are those without which it may be lost."""
+        """Its triples were carried over to other heads; otherwise they are those without which it may be lost."""
         return self.numbers["others"] is not None
 
     @property
@@ -76,7 +77,7 @@ class Verification:
 
 
 def read_verification(results: Path) -> Verification | None:
-    """None without --verify, and where the file is too large to read beside a screen."""
+    """None without --verify, and where the file is too large to read next to a screen."""
     try:
         content = read_regular(results / f"{EXPLANATIONS}.json", at_most=_MOST_BYTES + 1)
         table = json.loads(content) if len(content) <= _MOST_BYTES else None

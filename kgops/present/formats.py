@@ -187,7 +187,7 @@ def small_duration(seconds: float) -> str:
 
 
 def value_text(value: object) -> str:
-    """A setting as a person would type it: booleans as on or off, words as a line for a shell; else JSON."""
+    """A setting as a person would type it: booleans as on or off, words as a line for a shell; otherwise JSON."""
     if isinstance(value, bool):
         return str(on_or_off(value))
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A run at a glance, beside a list of runs: main curve, state, options that differ from its profile, end of its log."""
+"""A run at a glance, next to a list of runs: main curve, state, options unlike its profile, end of its log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Glance:
 
 
 class GlanceReader:
-    """Reads a run again only after somebody has written to the database, and of its log what is new."""
+    """Rereads a run only after a change of the database, and of its log only new lines."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -56,7 +56,7 @@ def memory_bar(usage: GpuUsage, waiting_mib: float, width: int) -> list[Toned]:
 
 
 def load_of(usage: GpuUsage) -> list[Toned]:
-    """Utilization, heat and power; NVML has them of whole GPUs alone."""
+    """Utilization, heat and power; NVML has them of whole GPUs only."""
     if usage.is_slice:
         return [("", "text")] * 3
     reading = usage.reading
@@ -90,7 +90,7 @@ _NEWEST = 120 // BUCKET_S  # buckets of two minutes
 
 
 def curves_of(usage: GpuUsage, curve: GpuCurve | None, memory: int, util: int) -> list[Toned]:
-    """Two minutes of memory and utilization in so many columns; NVML has them of whole GPUs alone."""
+    """Two minutes of memory and utilization in so many columns; NVML has them of whole GPUs only."""
     if curve is None or usage.is_slice:
         return [(" " * memory, "text"), (" " * util, "text")]
     return [

@@ -44,7 +44,7 @@ class OtherUser:
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """A GPU, or a slice of one: kgops' runs on it, what they reserve, and all processes."""
+    """A GPU, or a slice of one: kgops' runs on it, their reservations, and all processes."""
 
     reading: GpuReading
     label: str  # `1`, or `1:0` for a slice
@@ -76,14 +76,14 @@ class GpuUsage:
 
     @property
     def used_by_runs_mib(self) -> float | None:
-        """Memory of kgops' runs; None if that of one is unknown."""
+        """Memory of kgops' runs; None if one is unknown."""
         held = [run.used_mib for run in self.runs]
         known = [mib for mib in held if mib is not None]
         return sum(known) if len(known) == len(held) else None
 
     @property
     def shares(self) -> dict[int, Share]:
-        """What each run that was given this GPU reserves and uses."""
+        """Reserved and used memory of each run on this GPU."""
         used = {run.run: run.used_mib for run in self.runs}
         return {run: (reserved, used.get(run)) for run, reserved in self.reserved_by}
 
@@ -132,7 +132,7 @@ def expected_start(
 
 
 def _room_at(gpu: GpuUsage, need_mib: int, ends: Mapping[int, float | None]) -> float | None:
-    """When enough memory is predicted to be free, by the ends of runs there; other users are taken to stay."""
+    """When enough memory is predicted to be free, by the ends of runs there; other users are assumed to stay."""
     free = gpu.room_mib
     if free is None or gpu.used_by_runs_mib is None:
         return None
@@ -150,7 +150,7 @@ _Known = dict[int, tuple[int | None, ProcessDetails | None]]  # run and details 
 class GpuUsageReader:
     """Joins readings with the kernel's processes and with runs, again and again.
 
-    What is known of a process is kept, so that a reading costs one file of each process.
+    Keeps facts of processes, so that a reading costs one file of each process.
     """
 
     def __init__(self, home: Home) -> None:

@@ -23,7 +23,7 @@ _MOST_BYTES = 64 << 20  # of a dictionary of names
 
 @dataclass(frozen=True, slots=True)
 class GraphNames:
-    """What people type, in order: readable names where there are some, else labels."""
+    """What people type, in order: readable names where there are some, otherwise labels."""
 
     entities: tuple[str, ...]
     relations: tuple[str, ...]
@@ -41,7 +41,7 @@ def read_graph_names(home: Home, run: Run) -> GraphNames:
 
 
 def completions(text: str, names: Iterable[str]) -> list[str]:
-    """In any case, `_` or a space: names that begin with the text, else those that contain it."""
+    """In any case, `_` or a space: names that begin with the text, otherwise those that contain it."""
     typed = folded(text)
     within = [name for name in names if typed in folded(name)]
     return [name for name in within if folded(name).startswith(typed)] or within

@@ -59,7 +59,7 @@ class RunInfluences:
 
 
 def newest(home: Home) -> Run | None:
-    """The newest run with a TracIn part that has test triples; else the newest with such a part."""
+    """The newest run with a TracIn part that has test triples; otherwise the newest with such a part."""
     conn = open_reader(home.database)
     try:
         found = [

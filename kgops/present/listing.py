@@ -33,8 +33,7 @@ NEWEST_FIRST = Sort()
 class Listing:
     """The runs that match a filter, in order, as of the first `show` or the last `refresh`.
 
-    The matches of each term are cached until the next `refresh`, so that a key press evaluates only the term it
-    changes, even while runs report every second.
+    The matches of each term are cached until the next `refresh`. So a key press evaluates only the term it changes.
     """
 
     def __init__(self, conn: Connection) -> None:
@@ -71,7 +70,7 @@ class Listing:
             self.numbers = self._in_order(mask)
 
     def refresh(self) -> bool:
-        """Reads the runs again if another process has committed since. False: nothing has changed."""
+        """Rereads the runs if another process has committed since. False: nothing has changed."""
         if not self.changed():
             return False
         self._version = None

@@ -1,4 +1,4 @@
-"""Memory by part: the plan's estimate beside what the worker measured."""
+"""Memory by part: the plan's estimate next to what the worker measured."""
 
 from __future__ import annotations
 

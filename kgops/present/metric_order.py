@@ -17,7 +17,7 @@ _LOWER = ("loss", "rank", "mae", "mse", "error", "took", "_seconds", "_mib", "tr
 
 
 def curve_rank(name: str) -> tuple[int, str]:
-    """Sorts curves: loss, MRR, other metrics, times, memory, what is rarely watched."""
+    """Sorts curves: loss, MRR, other metrics, times, memory, the rest."""
     if name == "loss":
         return 0, name
     if name.endswith("mrr"):
@@ -28,7 +28,7 @@ def curve_rank(name: str) -> tuple[int, str]:
 
 
 def headlines(names: Iterable[str]) -> list[str]:
-    """The metrics that say what a run reached: of the test, else of the validation, else any."""
+    """The metrics that say what a run reached: of the test, otherwise of the validation, otherwise any."""
     known = sorted(set(names) - set(_BOOKKEEPING), key=_headline_rank)
     for start in ("test_", "best_valid_", "valid_", ""):
         found = [name for name in known if name.startswith(start)]

@@ -53,7 +53,7 @@ class Overview:
 def overview(
     conn: Connection, before: Overview | None = None, *, recent: int = 32, points: int = 32
 ) -> Overview:
-    """The current overview. With the previous one (`before`), unchanged ended runs are not read again."""
+    """The current overview. With the previous one (`before`), unchanged ended runs are not reread."""
     known = {ended.run: ended for ended in before.recent} if before is not None else {}
     active = runs.in_states(conn, runs.ACTIVE)
     running = tuple(_running_run(conn, run, points) for run in active)

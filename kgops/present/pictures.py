@@ -62,7 +62,7 @@ class Picture:
 
 
 def mark(number: int, at: Point, *, filled: bool) -> list[Line | Shape | Text]:
-    """Mark of the variant or curve with this number; shapes repeat after eight, with a number beside them."""
+    """Mark of the variant or curve with this number; shapes repeat after eight, with a number next to them."""
     x, y = at
     shape = Shape([(x + a, y + b) for a, b in _SHAPES[number % len(_SHAPES)]], "black" if filled else "white")
     again = number // len(_SHAPES)

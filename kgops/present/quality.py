@@ -51,7 +51,7 @@ def read_quality(results: Path) -> list[QualityGroup]:
 
 
 def quality_rows(results: Path, *, relations: int) -> list[tuple[str, ...]]:
-    """Rows of a table with HEADS, with the most frequent relations alone where there are more."""
+    """Rows of a table with HEADS, with only the most frequent relations where there are more."""
     groups = read_quality(results)
     every = [one for one in groups if one.by == "relation"]
     shown = [one for one in groups if one.by != "relation"] + every[:relations]

@@ -73,7 +73,7 @@ def page(
 def _record(
     detail: RunDetail, more: Sequence[str], log: Sequence[str], influences: RunInfluences | None
 ) -> Iterable[str]:
-    """All that was recorded beside it, each under its own fold."""
+    """All that was recorded next to it, each under its own fold."""
     yield fold("More curves", grid(more), f"{len(more):,}")
     metrics = [(name, short(value)) for name, value in detail.metrics]
     more_metrics = _left_out(detail, detail.metrics_left_out, "metrics")

@@ -1,4 +1,4 @@
-"""Sections of a report: memory by part, the strongest influences, and explanations beside their pictures."""
+"""Sections of a report: memory by part, the strongest influences, and explanations next to their pictures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEADS = ("effect alone", "head", "relation", "tail")
 
 
 def memory(detail: RunDetail) -> str:
-    """Bars and their legend; without an estimate by part the peaks alone."""
+    """Bars and their legend; without an estimate by part only the peaks."""
     parts = memory_parts(detail)
     if not parts:
         return table(("", "MiB"), _peaks(detail), right=(1,))
@@ -52,7 +52,7 @@ def memory(detail: RunDetail) -> str:
 
 
 def _subject(detail: RunDetail) -> str:
-    """What the estimate is about."""
+    """The subject of the estimate."""
     if detail.process is not None:
         return "worker process"
     return "GPU memory" if (detail.forecast or {}).get("on_gpu") else "tensors"

@@ -92,7 +92,7 @@ class RunDetail:
 
     @property
     def process_mib(self) -> float | None:
-        """Peak of the worker process, which it reports at its end; where tensors alone were predicted, of the run."""
+        """Peak of the worker process, which it reports at its end; where only tensors were predicted, of the run."""
         peak = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
         return self.run.peak_host_mib if peak is None and self.process is None else peak
 
@@ -106,7 +106,7 @@ class RunDetail:
 
     @property
     def predicted_above_start_mib(self) -> float | None:
-        """The predicted growth; in older records, of tensors alone."""
+        """The predicted growth; in older records, only of tensors."""
         predicted = self.run.predicted_mib
         if self.process is None or predicted is None:
             return predicted
@@ -137,7 +137,7 @@ class RunDetail:
         )
 
     def drawn(self, curve: Curve) -> Curve:
-        """The curve as it is drawn: what was sampled by the clock is broken where no worker ran."""
+        """The curve as it is drawn. Samples by the clock have a gap where no worker ran."""
         if len(self.attempts) < 2 or not is_by_clock(curve.buckets, self.run):
             return curve
         return replace(curve, buckets=broken_at(self.pauses, curve.buckets))
@@ -266,7 +266,7 @@ def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None,
 
 
 def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
-    """Whether the plan alone settles the option: a rule or the planner set it, or no worker reports it."""
+    """Whether only the plan settles the option: a rule or the planner set it, or no worker reports it."""
     by_planner = choice["chosen_by"] == "planner"
     return bool(choice.get("source")) or by_planner or is_command(run.workload) or name not in OPTIONS
 

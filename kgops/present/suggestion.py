@@ -1,4 +1,4 @@
-"""The sentence that leads every plan: what is suggested of FP16, cleanup, checkpointing and filtering, and why."""
+"""The sentence that leads every plan: suggestions for FP16, cleanup, checkpointing and filtering, with reasons."""
 
 from __future__ import annotations
 

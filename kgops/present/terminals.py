@@ -1,4 +1,4 @@
-"""What a terminal can show, by its environment, and signs for those that cannot show all."""
+"""The signs that a terminal can show, by its environment, and signs that replace others."""
 
 from __future__ import annotations
 

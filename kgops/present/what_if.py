@@ -265,7 +265,7 @@ class WhatIf:
 
 
 def predicted_time(suggestion: Suggestion) -> str | None:
-    """What a step takes at least on a known GPU where no such run was measured, and a whole epoch or run."""
+    """The least time of a step on a known GPU where no such run was measured, and of a whole epoch or run."""
     step = suggestion.predicted_step
     if step is None:
         return None
@@ -360,7 +360,7 @@ def _options(draft: Draft, planned: Planned) -> Iterator[DraftOption]:
 
 
 def _first_stage(option: Option, applied: Any) -> Any:
-    """Of `65536, then 2048`, a pipeline's value, that of its training."""
+    """The training's part of a pipeline's value, such as `65536, then 2048`."""
     first, *then = str(applied).split(", then ")
     if not then:
         return applied
@@ -369,7 +369,7 @@ def _first_stage(option: Option, applied: Any) -> Any:
 
 
 def _options_there(draft: Draft) -> Iterator[DraftOption]:
-    """What is requested; the rest that host's planner decides."""
+    """The requested part; that host's planner decides the rest."""
     for name, option in optimizations(draft.workload).items():
         requested = draft.options.get(name)
         now = option.default if requested is None else requested

@@ -82,7 +82,8 @@ def attempt_of(run: Run) -> str:
 
 
 def progress_of(run: Run, width: int = 80) -> str:
-    """`epoch 37/100`; without the phase where it does not fit, but `validate` alone: it is no part of the whole."""
+    """`epoch 37/100`; without the phase where it does not fit. `validate` has no numbers: it is no part of the
+    whole."""
     count = ""
     if run.done is not None:
         count = _count(run.done) + (f"/{_count(run.total)}" if run.total is not None else "")
@@ -135,7 +136,7 @@ def since(run: Run) -> str:
 
 
 def short_time(at: float, now: float) -> str:
-    """Time of today, weekday of the last week, else the date."""
+    """Time of today, weekday of the last week, otherwise the date."""
     if not is_timestamp(at):
         return OUT_OF_RANGE
     when, today = time.localtime(at), time.localtime(now)

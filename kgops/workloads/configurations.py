@@ -48,7 +48,7 @@ def names() -> list[str]:
 
 
 def read(name: str) -> dict[str, Any]:
-    """What a file says, or a shipped configuration by its name; a file of that name goes before it."""
+    """The content of a file, or of a shipped configuration by its name; a file of that name goes first."""
     path = Path(name)
     plain = name.removesuffix(_SUFFIXES[0])
     if plain in names() and not path.is_file():

@@ -1,7 +1,7 @@
-"""Where a job writes outside its run's folder. What a person or another run wrote there is never replaced unasked.
+"""Where a job writes outside its run's folder. kgops never replaces files of a person or another run unasked.
 
-An output folder belongs to the run that wrote it. `kgops-files.json` in the folder names that run, and the digests of
-the files that kgops wrote: `--force` lets the next run replace those, as long as they are unchanged.
+An output folder belongs to the run that wrote it. `kgops-files.json` in the folder names that run, and the digests
+of the files that kgops wrote. `--force` lets the next run replace unchanged ones.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def read_ledger(path: Path) -> Ledger | None:
 
 
 def folders_of(workload: str, settings: Mapping[str, Any]) -> list[Path]:
-    """The output folders that a job names; the setting's name is that of the original scripts."""
+    """The output folders that a job names. Settings have the names of the original scripts."""
     found = []
     for stage in stages_of(workload, settings):
         named = stage.get("output_dir") or stage.get("output_directory")
@@ -166,7 +166,7 @@ def _is_own(path: Path, written: Ledger) -> bool:
 
 
 def _digest(path: Path) -> str:
-    """Empty for a link, what is no file, and what cannot be read."""
+    """Empty for a link, and for anything that is no readable file."""
     try:
         return "" if path.is_symlink() else digest_of(path)[0]
     except OSError:
@@ -307,7 +307,7 @@ def _unnamed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def draft_of(target: Path) -> Path:
-    """A new name beside an output file, which nobody else uses."""
+    """A new name next to an output file, which no other run uses."""
     return target.with_name(f".kgops-{os.urandom(12).hex()}.part")
 
 

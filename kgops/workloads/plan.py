@@ -48,7 +48,7 @@ class Filtering(Shape, Protocol):
 
 @runtime_checkable
 class Retraining(Shape, Protocol):
-    """Of a stage that may train again what it reads; None where that training's settings are not known."""
+    """Of a stage that may retrain what it reads; None where that training's settings are not known."""
 
     @property
     def retrained(self) -> Any: ...
@@ -56,7 +56,7 @@ class Retraining(Shape, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a job, as a job of its own workload. `shape`: with these counts or others; None: no formula."""
+    """One stage of a job, as a job of that workload. `shape`: with these counts or others; None: no formula."""
 
     job: Job
     counts: Counts
@@ -64,7 +64,7 @@ class Stage:
 
 
 class WorkloadPlan(Protocol):
-    """A module `kgops.workloads.NAME.plan`; a function that takes a shape takes those of its own stages."""
+    """A module `kgops.workloads.NAME.plan`; a function that takes a shape takes the shapes of its stages."""
 
     EXACT: Mapping[
         str, Sequence[Any]
@@ -183,7 +183,7 @@ class StepTime:
 
 
 def timed(operations: float, traffic: float, kernels: int, rates: Rates) -> StepTime:
-    """`operations` and `traffic`: the seconds that the arithmetic and the memory would take alone."""
+    """`operations` and `traffic`: the seconds that only the arithmetic, or only the memory, would take."""
     launching = kernels * rates.launch
     busy = operations + traffic
     together = rates.step + (max(busy, launching) if rates.overlaps else busy + launching)

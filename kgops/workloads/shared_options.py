@@ -135,7 +135,7 @@ DEVICE = Option(
     "device",
     default="auto",
     check=device_name,
-    help="Device: auto, cpu, cuda, or cuda:N for GPU N, as with --gpu N; cuda fails without a GPU.",
+    help="Device: auto, cpu, cuda, or cuda:N for GPU N, as with --gpu N. Without a GPU, cuda fails.",
     group=_SPEED,
 )
 

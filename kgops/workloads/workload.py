@@ -1,4 +1,5 @@
-"""Workload: what it asks for, what its runs leave, and its worker. Nothing outside asks which workload a job has."""
+"""Workload: its options, the results that its runs leave, and its worker. Nothing outside asks which workload a job
+has."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Workload:
 
     @property
     def leaves(self) -> frozenset[Result]:
-        """What a run leaves for others to read."""
+        """Results that a run leaves for others to read."""
         return LEAVES.get(self.name, frozenset())
 
     @property

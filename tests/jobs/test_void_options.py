@@ -65,7 +65,7 @@ def test_predictions_name_their_own_model_and_triples(workload: str) -> None:
 @pytest.mark.parametrize(
     ("workload", "settings", "said"),
     [
-        ("explain", {**EXPLAINED, "verify_seeds": 3}, "explain.verify_seeds: nothing is trained again"),
+        ("explain", {**EXPLAINED, "verify_seeds": 3}, "explain.verify_seeds: nothing is retrained"),
         ("explain", {**EXPLAINED, "max_triples": 3}, "explain.max_triples: triple is one prediction"),
         ("predict", {**ASKED, "best": 5, "top_k": 3}, "predict.top_k: best says how many"),
         ("train", {**TRAINED, "validate_every": 0, "patience": 3}, "train.patience: counts validations"),

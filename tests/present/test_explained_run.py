@@ -52,7 +52,9 @@ def test_how_a_set_was_chosen_is_said_beside_what_verified_it(
 
 
 def test_a_sufficient_set_says_for_how_many_heads_the_tail_ranks_first(tmp_path: Path) -> None:
-    assert said(tmp_path, 2, **TEN).startswith("what lifts the tail most for 10 other heads, of 50 triples")
+    assert said(tmp_path, 2, **TEN).startswith(
+        "triples that lift the tail most for 10 other heads, of 50 triples"
+    )
     carried = {"retrained": 6.5, "retrained_random": 0.0, "retrained_all": 0.0}
     text = said(tmp_path, 2, carried=carried, **TEN)
     assert text.startswith(

@@ -74,11 +74,11 @@ def test_a_question_by_name_is_answered_and_its_first_answer_explained(
         )
         await seen.press("enter")
         await seen.until_shows("explanation 3", "PREDICTIONS")
-        await seen.until_shows("what carries it most", "EFFECT")
+        await seen.until_shows("strongest triples", "EFFECT")
         await seen.press("escape")
         await seen.until_shows("QUESTION")
         await seen.press("enter")  # it is there already
-        await seen.until_shows("explanation 3", "what carries it most")
+        await seen.until_shows("explanation 3", "strongest triples")
 
     look(trained_home, story, size)
     assert sorted(runs_of(run_cli)) == ["explain", "predict", "train"]

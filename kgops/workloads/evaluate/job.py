@@ -56,8 +56,8 @@ EVALUATE = Workload(
     words=Words(
         help="""Rank triples by a trained model: MRR and Hits@k overall, by relation, direction and degree.
 
-    Other answers that are known to be true are left out of the ranking: those in the training's files, and those in the
-    file that is ranked. Ranks equal those of PyKEEN's evaluator.
+    The ranking leaves out other answers that are known to be true, from the training's files and the ranked file.
+    PyKEEN's evaluator gives the same ranks.
     """,
         example="--run 1 --test other.txt",
         plan_example="--run 1 --gpu t4",

@@ -33,7 +33,7 @@ EVALUATE_OPTIONS = (
     TRUST_PICKLE,
     Option(
         "triples",
-        help="File of triples to rank: head, relation, tail; default: the test triples of the training.",
+        help="File of triples to rank: head, relation, tail. Default: the test triples of the training.",
         flags=(Flag("--test"),),
         group="data",
     ),

@@ -71,7 +71,7 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
 
 
 def peak_memory(shape: EvaluateShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    """A bound, part by part, after `kgops.maths.train.evaluate`: what it keeps of a block of queries."""
+    """A bound for each part that `kgops.maths.train.evaluate` keeps of a block of queries."""
     model, counts = shape.model, shape.counts
     triples = counts.train + counts.valid + counts.test + shape.triples
     # Without inverse relations all entities are encoded, as heads of a relation.

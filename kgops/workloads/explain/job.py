@@ -19,7 +19,7 @@ _SUFFIXES = (".json", ".csv")
 
 
 def most_retrainings(settings: Mapping[str, Any]) -> int:
-    """How often a job trains again, at most; 0 where it does not."""
+    """How often a job retrains, at most; 0 where it does not."""
     seeds: int = settings["verify_seeds"]
     if settings["smallest"]:
         rounds: int = settings["max_facts"]
@@ -32,10 +32,10 @@ def cost_of(settings: Mapping[str, Any]) -> str | None:
     count, seeds = most_retrainings(settings), settings["verify_seeds"]
     if settings["smallest"]:
         return (
-            f"it trains again at most {count:,} times: with all facts and {settings['max_facts']:,} rounds to find the "
+            f"it retrains at most {count:,} times: with all facts and {settings['max_facts']:,} rounds to find the "
             f"smallest sets, then 4 kinds to verify them, {seeds:,} each"
         )
-    return f"it trains again {count:,} times" if count else None
+    return f"it retrains {count:,} times" if count else None
 
 
 def _check(settings: dict[str, Any]) -> list[str]:
@@ -54,9 +54,7 @@ def _check(settings: dict[str, Any]) -> list[str]:
     if settings["smallest"] and settings["sufficient"]:
         problems.append("explain.smallest: sufficient sets are not made smaller; choose one")
     if settings["verify_seeds"] != EXPLAIN.default("verify_seeds") and not cost_of(settings):
-        problems.append(
-            "explain.verify_seeds: nothing is trained again; give explain.verify or explain.smallest"
-        )
+        problems.append("explain.verify_seeds: nothing is retrained; give explain.verify or explain.smallest")
     return problems + _predictions(settings)
 
 
@@ -87,9 +85,9 @@ def _label(settings: dict[str, Any]) -> str:
 WORDS = Words(
     help="""Find the training triples of head and tail that carry a prediction.
 
-    They are those whose influence on the tail, beyond its rivals, is strongest. Whether the prediction is lost
-    without them, --verify says: it trains again from the start. --smallest finds the shortest set that way;
-    --sufficient finds triples of the head that carry the prediction over to other heads.
+    They have the strongest influence on the tail, beyond its rivals. --verify retrains without them and reports
+    whether the prediction is lost. --smallest finds the smallest set by retraining. --sufficient finds triples of
+    the head that create the prediction for other heads.
     """,
     example="--run 1 --triple usa embassy china",
     plan_example="--run 1 --triple usa embassy china --gpu t4",

@@ -28,7 +28,7 @@ _ROW = 3 * _ID
 
 
 def moments(s: ExplainShape, gpu: GpuFacts | None) -> Moments:
-    """Those of `kgops.maths.explain.worker`, from the model to the trainings that verify what was found."""
+    """Phases of `kgops.maths.explain.worker`, from the model to the trainings that verify its sets."""
     counts = s.traced.counts
     n = counts.train + counts.valid + counts.test
     run = Moments(Counter(data=0 if s.on_gpu else _ROW * n))

@@ -138,7 +138,7 @@ def _counted(
     tails: Mapping[tuple[int, int], int],
     heads: Mapping[tuple[int, int], int],
 ) -> list[tuple[Block, Block]]:
-    """Every block that is looked at, in the tail's direction alone and in both."""
+    """Every block that is looked at, in the tail's direction only and in both."""
     starts = range(0, len(ordered), size)
     looked_at = sorted({*starts[:: max(1, len(ordered) // _LOOKED_AT)], starts[-1]})
     blocks = []

@@ -59,8 +59,9 @@ class Counts:
     """Triples are counted once per file, as training reads them; relations without their inverses.
 
     `tails` are answers of (head, relation) in the training triples, `heads` of (tail, relation), `test_queries`
-    the distinct queries of both kinds among the test triples. `groups` says how many of these queries meet in
-    one block of the training triples, `ranked` what validation and test ask at once; empty where not counted.
+    the distinct queries of both kinds among the test triples. `groups` counts how many of these queries meet in one
+    block of the training triples. `ranked` has the questions that validation and test ask at once. Both are empty
+    where not counted.
     `published`: the triples are not on this machine. `assumed`: only their numbers are known, and every training
     triple counts as a distinct query.
     """
@@ -218,7 +219,7 @@ def _entries(path: Path) -> int:
 
 
 def _ranks(labels: dict[bytes, int]) -> list[int]:
-    """By number of first meeting, the id that training gives: numbers by value, else by text."""
+    """By number of first meeting, the id that training gives: numbers by value, otherwise by text."""
     numeric = all(label.isdigit() for label in labels)
     ordered = sorted(labels, key=lambda label: (int(label), label)) if numeric else sorted(labels)
     ranks = [0] * len(ordered)

@@ -1,6 +1,6 @@
 """Distinct queries and known answers in each block of an evaluation.
 
-Queries are ranked in blocks, in an order that the triples alone decide (`kgops.maths.train.evaluate`).
+Queries are ranked in blocks, in an order that only the triples decide (`kgops.maths.train.evaluate`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class QueryBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EvaluationBlocks:
-    """Of an evaluation: blocks of both directions, where the model has inverse relations; else of tails, and
+    """Of an evaluation: blocks of both directions, where the model has inverse relations; otherwise of tails, and
     of heads, which are asked relation by relation. In their order; of many, the largest twice."""
 
     both: tuple[QueryBlock, ...] = ()
@@ -42,7 +42,7 @@ class EvaluationBlocks:
 
     @classmethod
     def of(cls, triples: Collection[Triple], known: Collection[Collection[Triple]]) -> EvaluationBlocks:
-        """Of `triples`, beside the splits that are `known`."""
+        """Of `triples`, apart from the splits that are `known`."""
         of_tails = Counter((h, r) for split in known for h, r, _ in split)
         of_heads = Counter((t, r) for split in known for _, r, t in split)
         answers = {(s, 2 * r): n for (s, r), n in of_tails.items()}

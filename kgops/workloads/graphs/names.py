@@ -91,7 +91,7 @@ def _typed(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
 def _names_in(
     files: tuple[tuple[str, Path], ...], stamps: tuple[Any, ...], tables: tuple[str, ...]
 ) -> dict[str, _Known]:
-    """By kind. The stamps belong to the key: a changed file is read again."""
+    """By kind. The stamps belong to the key: a changed file is reread."""
     entities, relations, others = set[bytes](), set[bytes](), set[bytes]()
     for role, path in files:
         for line in text_lines(path):

@@ -28,20 +28,20 @@ def larger(*several: Parts) -> Parts:
 
 
 class Moments:
-    """What a run holds, and the largest moment of each phase so far."""
+    """The memory that a run holds, and the largest moment of each phase so far."""
 
     def __init__(self, *held: Parts) -> None:
         self.held: Parts = sum(held, Counter())
         self.phases: dict[str, Parts] = {}
 
     def add(self, phase: str, *beside: Parts) -> None:
-        """A moment of a phase: all that is held, and what is there beside it."""
+        """A moment of a phase: all that is held, and what is there apart from it."""
         whole = sum(beside, self.held)
         if phase not in self.phases or whole.total() > self.phases[phase].total():
             self.phases[phase] = whole
 
     def join(self, phases: Iterable[tuple[str, Parts]], *beside: Parts) -> None:
-        """Those of a part of the run that begins with nothing of its own."""
+        """Phases of a part of the run that begins without tensors."""
         for phase, parts in phases:
             self.add(phase, parts, *beside)
 

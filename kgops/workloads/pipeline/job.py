@@ -21,7 +21,7 @@ _STAGES = (
     Option(
         "predict", "table", help="The settings of `predict`; its answers are then the test triples of TracIn."
     ),
-    Option("tracin", "table", help="The settings of `tracin`; model and data are those of the training."),
+    Option("tracin", "table", help="The settings of `tracin`; model and data come from the training."),
 )
 # Options of the TracIn stage; the others apply to training only. So does `precision`: fewer bits change influences.
 TRACIN_OPTIONS = frozenset(

@@ -88,8 +88,8 @@ def answer_copies(stem: str, settings: Mapping[str, Any]) -> dict[str, str]:
 WORDS = Words(
     help="""Rank the answers to questions: leave out --head or --tail, or both with --best.
 
-    Each answer has its rank among all candidates, its score, its probability as the model's training loss defines it,
-    and whether the triple is known (train, valid, test) or new.
+    Each answer has its rank among all candidates, its score, and its probability by the training loss. It also says
+    whether the triple is known (train, valid, test) or new.
     """,
     example="--run 1 --head usa --relation embassy --top-k 5",
     plan_example="--run 1 --head usa --relation embassy --gpu t4",

@@ -24,7 +24,7 @@ _ONEDNN_CHANNELS = 16
 
 
 def moments(s: PredictShape) -> Moments:
-    """Those of `kgops.maths.predict.worker`, from the model to the rows that are written."""
+    """Phases of `kgops.maths.predict.worker`, from the model to the rows that are written."""
     n = s.counts.train + s.counts.valid + s.counts.test
     run = Moments(Counter(data=0 if s.on_gpu else _ROW * n))
     run.held["workspace"] += _ARROW if s.parquet and not s.on_gpu else 0
@@ -40,7 +40,7 @@ def moments(s: PredictShape) -> Moments:
 
 
 def ranking(s: PredictShape) -> Iterator[Parts]:
-    """Scores and the best of them, beside the model."""
+    """Scores and the best of them, apart from the model."""
     entities, vector = s.model.num_entities, 4 * s.model.embedding_dim
     rows = min(PREDICT_ENCODED, entities)
     if s.pairs:  # `best_pairs`: the first chunk, whose scores are all among the best so far

@@ -70,7 +70,7 @@ class RegressionConfig:
 
     @property
     def mixer(self) -> Mixer:
-        """How frames become one: what is done, whatever it is called."""
+        """How frames become one, whatever it is called."""
         found = _MIXER_OF.get(self.architecture, "mean")
         return "mean" if found == "attention" and not self.use_temporal_attention else found
 
@@ -207,7 +207,7 @@ def _check(settings: dict[str, Any]) -> list[str]:
     problems = []
     if not settings["data_directory"] and not settings["image_size"]:
         problems.append(
-            "regress.data_directory: missing; name a folder of flights (image_size alone is enough to plan)"
+            "regress.data_directory: missing; name a folder of flights (to plan, image_size is enough)"
         )
     if not settings["final"] and not settings["pretrain"] and not settings["loo"]:
         problems.append("regress.final: off, and so are pretrain and loo: no training is left")

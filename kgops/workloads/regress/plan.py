@@ -86,7 +86,7 @@ _FUSED = 2  # passes over a map in one, where torch.compile makes the kernels; n
 
 
 def step_time(shape: RegressShape, rates: Rates) -> StepTime:
-    """Convolutions in the low type; every map written, read and read again, there and back."""
+    """Convolutions in the low type; every map written, read and reread, there and back."""
     c, images = shape.model, shape.batch * shape.model.temporal_frames
     entering = (1, *c.channels)
     products = sum(9 * entering[i] * out * c.pixels(i) for i, out in enumerate(c.channels))

@@ -44,7 +44,7 @@ class Flights:
 
 
 def flights_of(settings: Mapping[str, Any]) -> Flights | str:
-    """Flights of a job's folder, else of its image size; or why they are unknown."""
+    """Flights of a job's folder, otherwise of its image size; or why they are unknown."""
     size = image_size(settings)
     if settings["data_directory"]:
         flights = flights_in(Path(settings["data_directory"]))

@@ -20,8 +20,8 @@ _ONEDNN = 1 << 20  # `cpu_products.taken_bytes` of any product here
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Factors of a block: what is `held` of them, the `peak` while they are made, and buffers by name that stay for
-    the next block (`Buffers`)."""
+    """Factors of a block: bytes `held`, the `peak` while they are made, and buffers by name that stay for the next
+    block."""
 
     held: Parts
     peak: Parts
@@ -36,7 +36,7 @@ def scratch_parts(*several: Mapping[str, int]) -> Parts:
 
 
 def rounding(f: Format, a: int, b: int, out: int, *, rounded: bool = False, batched: bool = False) -> int:
-    """`low_precision.product`: what factors of `a` and `b` numbers take beside the result, rounded to a low format;
+    """`low_precision.product`: what factors of `a` and `b` numbers take apart from the result, rounded to a low format;
     the second may be `rounded` already."""
     if not f.is_low:
         return 0

@@ -62,7 +62,7 @@ class Formats:
 
 
 def formats_of(settings: dict[str, Any]) -> Formats:
-    """The requested formats; CSV where no file is named."""
+    """The requested formats; CSV if the job names no file."""
     batch = bool(settings["test_triples"]) and not settings["self_influence"]
     parquet = bool(settings["parquet"])
     both = bool(settings["output_dir"]) and not batch and not parquet
@@ -118,7 +118,7 @@ def _check_predictions(settings: dict[str, Any]) -> list[str]:
 
 
 def predictions_and_more(workload: str, settings: dict[str, Any], triples: str) -> list[str]:
-    """Problems of what is given beside `from_predictions`, which names the model and the triples itself."""
+    """Problems of settings that exclude `from_predictions`, which names the model and the triples itself."""
     if settings["checkpoint_dir"] or settings["model_path"]:  # they are in a job that was filled, too
         return []
     return [

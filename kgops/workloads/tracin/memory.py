@@ -39,7 +39,7 @@ def peak_memory(shape: TracinShape, gpu: GpuFacts | None, *, expandable: bool) -
 
 
 def moments(s: TracinShape, gpu: GpuFacts | None) -> Moments:
-    """Those of `kgops.maths.tracin.worker`, from the checkpoints to what is written of the last test."""
+    """Phases of `kgops.maths.tracin.worker`, from the checkpoints to the files of the last test."""
     n = s.counts.train
     run = Moments(Counter(data=0 if s.on_gpu else _ROW * (n + s.counts.valid + s.counts.test)))
     graph: Parts = Counter()
@@ -181,7 +181,7 @@ def keep(s: TracinShape, test: Side) -> Made:
 
 
 def block_made(s: TracinShape, side: Side, test: Side) -> Made:
-    """`Engine.make`: a block's factors, to multiply with those of the tests."""
+    """`Engine.make`: a block's factors, to multiply with the tests' factors."""
     against = s.projection or (0 if s.of_tests.loss == "target" else test.groups)
     made = factors(s, side, keep=False, against=against, places=test.samples + test.groups)
     projected: Parts = Counter(factors=4 * s.projection * side.groups if s.projection else 0)
@@ -190,7 +190,7 @@ def block_made(s: TracinShape, side: Side, test: Side) -> Made:
 
 
 def pairs(s: TracinShape, train: Side, test: Side) -> Parts:
-    """`Engine.pair`: (tests, trains) of one checkpoint, beside the factors of both sides."""
+    """`Engine.pair`: (tests, trains) of one checkpoint, apart from the factors of both sides."""
     groups = train.groups * test.groups
     maps = rounding(s.gram_format, train.groups * s.gram_numbers, s.gram_numbers * test.groups, groups)
     projected = (4 * groups + maps) if s.projection and s.loss != "target" else 0

@@ -357,5 +357,5 @@ def tests_ranked_at_once(columns: int) -> int:
 
 
 def trainings_of_validation() -> int:
-    """How often `--validate` trains again: on all triples, without the highest, the lowest and the controls."""
+    """How often `--validate` retrains: on all triples, without the highest, the lowest and the controls."""
     return 1 + TRACIN_VALIDATION_NOISE + 2 + 2 * TRACIN_VALIDATION_DRAWS

@@ -77,7 +77,7 @@ def stage_of(
 
 
 def is_kgops_conve(job: Job) -> bool | None:
-    """Whether the job attributes kgops' own ConvE, by the config.json beside the model; None: unknown."""
+    """Whether the job attributes kgops' own ConvE, by the config.json next to the model; None: unknown."""
     if job.settings["skip_tracin"]:
         return True  # without a model: only neighbourhoods are filtered
     config = config_beside(job.settings)

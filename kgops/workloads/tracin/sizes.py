@@ -39,7 +39,7 @@ CONVOLUTION = frozenset(
 
 
 def parameters_of(c: ConvEConfig, wanted: Sequence[str] | None, last_layers: int) -> frozenset[str]:
-    """Those `wanted` by name or layer, else those of the last layers; 0 of them: all."""
+    """Parameters `wanted` by name or layer, otherwise of the last layers; 0 of them: all."""
     layers = [layer for layer in _ORDER if c.batch_norm or not layer.endswith("_norm")]
     names = {layer: _names(layer) for layer in layers}
     if wanted:
@@ -75,8 +75,8 @@ EXACT = Format()
 
 @dataclass(frozen=True, slots=True)
 class TracinShape:
-    """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most;
-    `gram` is the format of the two large products, `low` that of all others. `names` are the parameters that
+    """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most. `gram`
+    is the format of the two large products, and `low` of all others. `names` are the parameters that
     take part. With `top_k` None all scores are kept."""
 
     workload: ClassVar[str] = "tracin"
@@ -104,7 +104,8 @@ class TracinShape:
 
     @property
     def score_bytes(self) -> tuple[int, int]:
-        """What the score keeps of the training at each checkpoint, and what it needs beside that; at most, about."""
+        """Memory that the score keeps of the training at each checkpoint, and needs apart from that; at most,
+        about."""
         c, rows = self.model, self.rows_each * self.block
         if self.score == "fisher":
             sampled, again, root = self._curvature
@@ -116,7 +117,7 @@ class TracinShape:
 
     @property
     def curvature_bytes(self) -> int:
-        """What a checkpoint's curvature takes beyond what it keeps, while it is made."""
+        """Memory of a checkpoint's curvature while it is made, beyond the part that it keeps."""
         if self.score != "fisher":
             return 0
         sampled, again, root = self._curvature
@@ -197,7 +198,7 @@ class TracinShape:
 
     @property
     def ranks(self) -> bool:
-        """Whether blocks are ranked as they come; else all scores are kept."""
+        """Whether blocks are ranked as they come; otherwise all scores are kept."""
         return self.top_k is not None and not self.filtered
 
     @property
@@ -221,8 +222,8 @@ class TracinShape:
 
 
 def compared_ways(s: TracinShape) -> list[TracinShape]:
-    """What a run is scored again by, on a sample of its pairs: as it was, then with each option that changes scores
-    left away. None where none does."""
+    """Settings that rescore a sample of a run: all of them, then without each option that changes scores. None
+    where none does."""
     n = min(s.counts.train, TRACIN_AGREEMENT_TRAINS)
     # Of triples drawn from many nobody knows which queries they share.
     counts = s.counts if n == s.counts.train else replace(s.counts, train=n, groups=Groups())

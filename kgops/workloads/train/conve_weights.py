@@ -21,7 +21,7 @@ def model_of_settings(settings: Mapping[str, Any], counts: Counts) -> ConvEConfi
 
 
 def model_of_config(config: Mapping[str, Any]) -> ConvEConfig | None:
-    """From the `config.json` that a training leaves beside its models; None where it is of another model."""
+    """From the `config.json` that a training leaves next to its models; None where it is of another model."""
     sizes = config.get("model")
     if not isinstance(sizes, Mapping) or not {"num_entities", "num_relations"} <= sizes.keys() <= _MODEL_KEYS:
         return None

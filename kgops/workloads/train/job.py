@@ -194,7 +194,7 @@ WORDS = Words(
     help="""Train and evaluate ConvE, or any PyKEEN model, on a PyKEEN dataset or on files of triples.
 
     Every flag of train_pytorch.py is accepted. The default trains another objective: a sample is a (head, relation)
-    with all its tails, and inverse relations are added. --recipe script trains the script's own.
+    with all its tails. Inverse relations are added. --recipe script trains the objective of the script.
     """,
     example="--dataset nations --num-epochs 20",
     plan_example="--dataset umls --gpu t4",

@@ -107,8 +107,8 @@ def _read(p: Phases, s: TrainShape) -> None:
 
 
 def _scratch(s: TrainShape) -> tuple[list[Tensor], list[Tensor]]:
-    """Buffers of `FusedEncoder` and `EntityLoss`, which stay from step to step: those taken before the first step's
-    loss, and those of its way back."""
+    """Buffers of `FusedEncoder` and `EntityLoss`, which stay from step to step: some taken before the first step's
+    loss, some in its backward pass."""
     c, low, batch = s.model, s.low, s.largest_batch
     taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
     at_once = min(batch, TRAIN_ROWS_AT_ONCE)

@@ -33,7 +33,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What `python -m benchmarks.recipes` measured; `fingerprint` is that of the recipe it ran."""
+    """Results of `python -m benchmarks.recipes`; `fingerprint` belongs to the recipe it ran."""
 
     date: str
     machine: str
@@ -54,7 +54,7 @@ def find(name: str) -> Path:
 
 
 def measured(name: str) -> Measured | None:
-    """What the recipe was measured to reach; None where nobody has measured it as it is now."""
+    """Measured results of the recipe; None where nobody has measured it as it is now."""
     path = find(name).with_suffix(".json")
     if not path.exists():
         return None

@@ -31,8 +31,8 @@ from kgops.workloads.train.options import (
 
 @dataclass(frozen=True, slots=True)
 class TrainShape:
-    """A training of kgops' own ConvE. `queries` are those of an epoch, inverses included where the model has
-    them; `chunk` is the entities scored at once; `low` the bytes of a number in the large products."""
+    """A training of kgops' own ConvE. `queries` counts an epoch, inverses included where the model has them.
+    `chunk` is the entities scored at once, and `low` the bytes of a number in the large products."""
 
     workload: ClassVar[str] = "train"
 
@@ -96,12 +96,12 @@ class TrainShape:
 
     @property
     def usual_batches(self) -> int:
-        """Of an epoch, those of the usual size."""
+        """Steps of an epoch that have the usual size."""
         return max(1, self.queries.queries // max(self.batch, 1) - (self.largest_batch > self.batch))
 
     @property
     def largest_batch(self) -> int:
-        """A last query alone joins the batch before it."""
+        """A single last query joins the batch before it."""
         alone = self.queries.queries > self.batch_size and self.queries.queries % self.batch_size == 1
         return self.batch + alone
 

@@ -14,7 +14,7 @@ from kgops.workloads.train.conve_weights import model_of_config
 from kgops.workloads.train.job import ConvEConfig
 
 _UNKNOWN_MODEL = (
-    "there is no config.json beside the model, and only torch could read the model's size from its weights"
+    "there is no config.json next to the model, and only torch could read the model's size from its weights"
 )
 
 
@@ -32,7 +32,7 @@ def trained_model(job: Job, count: Count) -> tuple[ConvEConfig, Mapping[str, Any
 
 
 def config_beside(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The config.json that training wrote beside its models or beside the folder of its checkpoints."""
+    """The config.json that training wrote next to its models or next to the folder of its checkpoints."""
     candidates = []
     if settings["checkpoint_dir"]:
         folder = Path(settings["checkpoint_dir"])

@@ -52,7 +52,7 @@ def test_a_prediction_is_explained_by_facts_of_its_head_and_tail(
     assert [row["fact_tail"] for row in rows] == [fact["tail"] for fact in one["facts"]]
     assert float(rows[0]["rank_before"]) == one["rank_before"]
     shown = run_cli("show", "1").out
-    assert "what carries it most" in shown and "EFFECT ALONE" in shown
+    assert "strongest triples" in shown and "EFFECT ALONE" in shown
     metric = run_cli.show(1)["metric"]
     assert metric["predictions"] == 1 and metric["facts"] == len(one["facts"])
 
