@@ -279,7 +279,7 @@ def of_gpus(line: Line) -> Iterator[str]:
     if plan["command"] is None or not plan.get("fits", True):
         return
     more = ("--gpu", asked) if asked != "cpu" else ()
-    again = ask("suggest", *plan["command"][2:], *more, "--json")
+    again = ask("suggest", *plan["command"][1:], *more, "--json")
     if again.code not in (0, 3):
         yield f"its command ended with {again.code}: {again.err}"
         return

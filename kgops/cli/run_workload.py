@@ -81,7 +81,7 @@ def job_of(name: str, given: dict[str, Any]) -> Job:
             given |= {one: None, file: given[one]}
     table = job_table(WORKLOADS[name], given, words.paths)
     for option, value in words.implied(table[name]).items():
-        table["options"].setdefault(option, value)
+        table["options" if option in WORKLOADS[name].optimizations else name].setdefault(option, value)
     if start_from is not None and named is not None:
         table = start_from.with_changes(named, table)
     return job_of_flags(table)

@@ -15,7 +15,7 @@ from kgops.supervisor.unsettled import needs_settling
 from storage import runs
 from storage.database import BUSY_TIMEOUT_S, Connection, open_reader, open_writer
 from storage.errors import DatabaseBusy, DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError
-from storage.runs import Run
+from storage.runs import STATES, Run
 
 _FAR = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}:([0-9]{1,18}|last)")  # as in lab2:17
 
@@ -28,9 +28,9 @@ def is_far(name: str) -> bool:
 
 
 def is_filter(name: str) -> bool:
-    """Whether a name of runs is a filter: `tag:old`, `older:7d`, `mrr<0.1`."""
+    """Whether a name of runs is a filter: `tag:old`, `older:7d`, `mrr<0.1`, `failed`."""
     if _FILTER.fullmatch(name) is None:
-        return False
+        return name in STATES or name in ("ended", "active", "waiting", "unfinished", "oom")
     if _FAR.fullmatch(name) is None:
         return True
     from storage.filters import FIELDS

@@ -222,7 +222,7 @@ def _cache_is_kept_in_the_loop(options: Options, gpu: GpuFacts | None, work: Wor
             "memory_cleanup",
             every,
             True,
-            f"empty_cache() every {every} batches frees memory that the next batch allocates again: "
+            f"empty_cache() every {every} batches frees memory that the next batch needs. "
             "kgops calls it only when free memory is short, for at most 1 % of the time",
             "discuss.pytorch.org 34232",
         )

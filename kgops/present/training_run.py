@@ -96,14 +96,7 @@ def _with_training(home: Home, conn: Connection, job: Job) -> Job:
         is_absolute = all(path.is_absolute() for path in paths.values())
         cwd = Path("/") if is_absolute else Path(read_plan(folder).cwd)
         filled |= {name: str(cwd / path) for name, path in paths.items()}
-    if "loss" in job.settings and job.settings.get("score") != "fisher" and not _records_loss(trained):
-        filled["loss"] = "target"
     return _filled(job, filled)
-
-
-def _records_loss(trained: dict[str, Any]) -> bool:
-    """Whether its checkpoints say by which loss they were trained: PyKEEN's own default is not among TracIn's."""
-    return trained.get("engine") != "pykeen" or bool(trained.get("loss"))
 
 
 def _why_no_model(run: Run) -> str:

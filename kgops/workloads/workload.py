@@ -107,4 +107,6 @@ class Words:
         None  # a module with named jobs to start from: FLAG, METAVAR, HELP, with_changes
     )
     notes: Callable[[Mapping[str, Any]], list[str]] = _no_notes  # what the job lacks, told at its start
-    implied: Callable[[Mapping[str, Any]], dict[str, Any]] = _nothing_implied  # options that settings turn on
+    implied: Callable[[Mapping[str, Any]], dict[str, Any]] = (
+        _nothing_implied  # options and settings that settings turn on
+    )

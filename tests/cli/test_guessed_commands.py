@@ -39,6 +39,8 @@ def test_a_word_of_another_tool_is_answered_with_the_command(
 def test_a_script_and_short_names_are_answered_with_the_right_words(console: Console) -> None:
     (console.cwd / "my.py").write_text("")
     assert "kgops exec -- python my.py --epochs 3" in console("run", "my.py", "--epochs", "3").err
+    planned = console("train", "--model", "RotatE", "--dataset", "nations", "--dry-run", "--json").json()
+    assert planned["job"]["train"]["engine"] == "pykeen"
     assert "Use --learning-rate." in console("train", "--lr", "3").err
     planned = console("sweep", "1", "--vary", "lr=0.5", "--dry-run")
     assert planned.code == 0 and "learning_rate = 0.5" in planned.out
@@ -71,4 +73,4 @@ def test_commands_take_filters(console: Console) -> None:
     stopped = console("stop", "tag:night", "tag:old")
     assert stopped.code == 2 and "no run matches 'tag:old'" in stopped.err
     assert console("stop", "tag:night").out == f"run {asleep}: cancelled\n"
-    assert console("delete", "state:failed", "--yes").out == "run 2 deleted\nrun 3 deleted\n"
+    assert console("delete", "failed", "--yes").out == "run 2 deleted\nrun 3 deleted\n"

@@ -87,7 +87,7 @@ def test_what_the_session_leaves_is_what_it_says(session: Session) -> None:
     assert [show(number)["state"] for number in (1, 2, 3, 4)] == ["succeeded"] * 3 + ["cancelled"]
     table = (session.here.run(2) / "results/tracin.csv").read_text().splitlines()
     assert len(table) == 1 + 100
-    assert "; score tracin, loss train, " in json.dumps(show(2))  # the default with --run
+    assert "; score tracin, loss target." in json.dumps(show(2))
 
 
 def test_a_profile_without_its_gpu_keeps_what_applies_and_says_why_nothing_else_did(

@@ -35,7 +35,7 @@ from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Reporter
 from kgops.maths.worker.trained_data import forced_difference
 from kgops.workloads.tracin.job import top_k_of
-from kgops.workloads.tracin.options import DATA, FILTERS
+from kgops.workloads.tracin.options import DATA, DEFAULT_LOSS, FILTERS, question_of
 
 
 def load_graph(settings: dict[str, Any]) -> Graph:
@@ -109,6 +109,8 @@ class Work:
         directions = ", both directions" if both else ""
         what = f"loss {self.loss_name()}{directions}" if training is None else "the logit of the tail"
         self.report.note(f"{many} {loaded[-1].path.name}; score {self.settings['score']}, {what}.")
+        if question := question_of(self.settings["score"], self.loss_name()):
+            self.report.note(question)
         if self.settings["test_triples"] and not both:
             self._note_heads()
         settings = scoring_settings(self.job, both, model, device, training)
@@ -129,8 +131,7 @@ class Work:
     def loss_name(self) -> str:
         if self.settings["score"] == "fisher":
             return "logit"
-        requested: str | None = self.settings["loss"]
-        return requested or ("target" if self.settings["run"] is None else "train")
+        return str(self.settings["loss"] or DEFAULT_LOSS)
 
     def _loss(self, loaded: Sequence[LoadedCheckpoint]) -> tuple[TracinLoss, bool]:
         name, facts = self.loss_name(), facts_of(loaded[0].checkpoint.model)

@@ -88,9 +88,7 @@ def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str)
     if traces_predictions(settings):
         triples = NEW_TRIPLES if requested["new"] else TRIPLES
         data |= {"test_triples": str(PurePath(checkpoints).parent / triples), "new": False}
-    compares_losses = requested["score"] != "fisher" and not requested["skip_tracin"]
-    loss = requested["loss"] or ("train" if compares_losses else None)
-    return {**requested, **data, "loss": loss, "checkpoint_dir": checkpoints, "model_path": best_model}
+    return {**requested, **data, "checkpoint_dir": checkpoints, "model_path": best_model}
 
 
 def stage_settings(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

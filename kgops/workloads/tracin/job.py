@@ -21,6 +21,7 @@ from kgops.jobs.option import defaults_of
 from kgops.jobs.option_checks import not_a_triple
 from kgops.jobs.text import on_or_off
 from kgops.workloads.tracin.options import (
+    DEFAULT_LOSS,
     FILES,
     FILTERS,
     FOLDERS,
@@ -188,7 +189,7 @@ def _retrainings(settings: Mapping[str, Any]) -> int:
 
 
 def _time_kind(settings: Mapping[str, Any]) -> str:
-    return f"{does_of(settings)} {settings['loss'] or ('target' if settings['run'] is None else 'train')}"
+    return f"{does_of(settings)} {settings['loss'] or DEFAULT_LOSS}"
 
 
 def _outputs(settings: Mapping[str, Any]) -> dict[str, str]:

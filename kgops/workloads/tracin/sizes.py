@@ -13,6 +13,7 @@ from kgops.workloads.graphs.counts import Counts, lines_of
 from kgops.workloads.number_formats import product_precision
 from kgops.workloads.tracin.job import Does, does_of, top_k_of
 from kgops.workloads.tracin.options import (
+    DEFAULT_LOSS,
     LARGEST_ALL_SCORES,
     TRACIN_AGREEMENT_TESTS,
     TRACIN_AGREEMENT_TRAINS,
@@ -250,7 +251,7 @@ def tracin_shape(
     """Of a job `tracin` on `checkpoints` of `model`, for `tests` triples. `trained` has the `loss` and the
     `label_smoothing` of its training, which count where the job asks for no loss of its own."""
     settings, options = job.settings, job.options
-    asked = settings["loss"] or ("target" if settings["run"] is None else "train")
+    asked = settings["loss"] or DEFAULT_LOSS
     loss = trained["loss"] or TRAIN_LOSS if asked == "train" else asked
     both = settings["both_directions"]
     if settings["score"] == "fisher":  # logits, of both directions where there are two

@@ -190,6 +190,12 @@ def _notes(settings: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _implied(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`--model RotatE` needs no `--engine pykeen`: kgops trains ConvE only."""
+    model = settings.get("model")
+    return {"engine": "pykeen"} if model and model.lower() != "conve" else {}
+
+
 WORDS = Words(
     help="""Train and evaluate ConvE, or any PyKEEN model, on a PyKEEN dataset or on files of triples.
 
@@ -205,6 +211,7 @@ WORDS = Words(
     paths=(*FILES, "output_dir"),
     starts_from="kgops.workloads.train.recipes",
     notes=_notes,
+    implied=_implied,
 )
 
 

@@ -116,8 +116,8 @@ def test_pykeens_model_of_an_unrecorded_loss_is_traced_by_the_target_loss(run_cl
     shown = run_cli("show", "2").out
     assert "score tracin, loss target" in shown
     assert "learning_rate 5 is not used: the checkpoints record their own." in shown
-    (run_cli.cwd / "nowhere.tsv").write_text("usa\tembassy\tnowhere\n")
-    run_cli("run", "tracin", *words[:2], "--test-triple", "nowhere.tsv", "--device", "cpu")
+    (run_cli.cwd / "names.tsv").write_text("no name\n")
+    run_cli("tracin", *words[:6], "--node-name-dict", "names.tsv", "--device", "cpu")
     failed = run_cli("influences", "3").err
     assert "run 3 (tracin) has no test triple: it is failed" in failed and "`kgops resume 3`" in failed
 
