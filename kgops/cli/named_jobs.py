@@ -9,6 +9,7 @@ from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.job import Job
 from kgops.planning import profiles
+from kgops.settings import find_home
 from kgops.workloads.job_files import read_job, read_job_file
 from kgops.workloads.train import recipes
 from storage import runs
@@ -22,6 +23,8 @@ def job_by_name(session: Session | None, name: str) -> Job:
         return job_of_run(session or existing(), name)
     if name in recipes.names():
         return read_job_file(recipes.find(name))
+    if find_home().database.exists() and runs.labelled((session or existing()).conn, name, limit=1):
+        return job_of_run(session or existing(), name)
     raise Usage(
         f"there is no job file, run or recipe {name!r:.60}",
         f"give a job file, a run, or a recipe: {', '.join(recipes.names())}",

@@ -8,22 +8,25 @@ from typing import Any
 
 import click
 
-from kgops.cli.launching import common_options, launched, merged, plan_table, planned, show_plan
+from kgops.cli import run_workload
+from kgops.cli.launching import common_options, launched, merged, plan_table, planned, show_plan, with_flags
 from kgops.cli.named_jobs import job_by_name
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import for_writing
+from kgops.cli.session import Session, for_writing
 from kgops.experiments.variants import read_axis, variants
 from kgops.jobs.job import Job
 from kgops.jobs.run_options import LONGEST_LABEL
 from kgops.jobs.text import one_line
 from kgops.workloads.outputs import must_write_apart
+from kgops.workloads.registry import WORKLOADS
 
 
 @click.command(
     "sweep",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     epilog="\b\nExample:  kgops sweep kinships --vary batch_size=256,512 --vary learning_rate=0.001,0.003",
 )
-@click.argument("job", metavar="FILE.toml|RUN|RECIPE")
+@click.argument("job", metavar="FILE.toml|RUN|RECIPE|train...")
 @click.option(
     "--vary",
     "varied",
@@ -37,6 +40,8 @@ from kgops.workloads.outputs import must_write_apart
 def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: Any) -> None:
     """Start one run for each combination of settings, and return at once. Runs wait until enough GPU memory is free.
 
+    `kgops sweep train --dataset umls --vary …` takes the flags of `kgops train`; the same holds for other workloads.
+
     NAME is an option, a key of the workload's table (in a pipeline with its stage: train.num_epochs), or a
     {placeholder} of a command. Tag the runs to list them later: `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort
     test_mrr`. Each run has its settings behind its label. Use `kgops bench matrix` to compare speeds. Runs without a
@@ -44,7 +49,7 @@ def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: A
     """
     flags = merged(ctx, given)
     session = None if flags["dry_run"] else for_writing()
-    jobs = variants(job_by_name(session, job), [read_axis(text) for text in varied])
+    jobs = variants(_job(session, job, ctx), [read_axis(text) for text in varied])
     jobs = {name: _named(one, name, flags["label"]) for name, one in jobs.items()}
     must_write_apart(jobs.values(), Path())
     flags = {**flags, "label": None}
@@ -59,6 +64,17 @@ def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: A
     if flags["as_json"]:
         print_json([{"run": number, "settings": name} for number, name in started.items()])
     tell(f"`kgops compare {' '.join(map(str, list(started)[:8]))}` shows them side by side.")
+
+
+def _job(session: Session | None, name: str, ctx: click.Context) -> Job:
+    """The job of a file, a run or a recipe, or of a workload with its flags."""
+    if name in WORKLOADS and WORKLOADS[name].words is not None:
+        with run_workload.command_of(name).make_context(name, ctx.args, parent=ctx.parent) as flags:
+            given = dict(flags.params)
+            return with_flags(run_workload.job_of(name, given), given)
+    if ctx.args:
+        raise click.NoSuchOption(ctx.args[0], ctx=ctx)
+    return job_by_name(session, name)
 
 
 def _named(job: Job, settings: str, label: str | None) -> Job:

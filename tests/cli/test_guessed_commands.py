@@ -44,6 +44,10 @@ def test_a_script_and_short_names_are_answered_with_the_right_words(console: Con
     assert "Use --learning-rate." in console("train", "--lr", "3").err
     planned = console("sweep", "1", "--vary", "lr=0.5", "--dry-run")
     assert planned.code == 0 and "learning_rate = 0.5" in planned.out
+    for job in (("train", "--dataset", "nations", "--seed", "3"), ("small",)):
+        planned = console("sweep", *job, "--vary", "batch_size=64,128", "--dry-run", "--json")
+        assert [one["job"]["options"]["batch_size"] for one in planned.json()] == [64, 128], planned.err
+    assert "No such option" in console("sweep", "small", "--vary", "batch_size=64", "--seeds", "3").err
     assert 'workload = "pipeline"' in console("run", "pipeline").err
     assert "--relation: missing; give it with --head or --tail" in console("predict", "--head", "usa").err
 
