@@ -142,11 +142,19 @@ def put_sample(home: Home, conn: Connection) -> list[int]:
     numbers: dict[int, int] = {}
     for table in sample["runs"]:
         texts, number = table.pop("files"), table["run"]["id"]
+        table.setdefault("environment", sample["environment"])
+        table["plan"].setdefault("choices", [_choice(option) for option in table["option"]])
         export = {"kgops_export": sample["kgops_export"], "runs": [_at(table, now)]}
         (rows,) = read_runs(conn, json.dumps(export).encode(), SAMPLE)
         numbers[number] = put_record(home, conn, rows, mark(), partial(_write_files, texts))
     put_benches(conn, numbers)
     return list(numbers.values())
+
+
+def _choice(option: Mapping[str, Any]) -> dict[str, Any]:
+    """As a plan has the option that a worker reported."""
+    known = {key: option.get(key) for key in ("requested", "applied", "chosen_by", "reason")}
+    return {"option": option["name"], **known}
 
 
 def put_benches(conn: Connection, numbers: Mapping[int, int]) -> None:
@@ -169,7 +177,7 @@ def mark() -> dict[str, Any]:
 def _at(table: dict[str, Any], now: float) -> dict[str, Any]:
     for name, columns in _TIMES.items():
         for row in [table["run"]] if name == "run" else table[name]:
-            row |= {column: now + row[column] for column in columns if row[column] is not None}
+            row |= {column: now + row[column] for column in columns if row.get(column) is not None}
     for curve in table["series"]:
         curve["at"] = [now + at for at in curve["at"]]
         if curve["name"].endswith("_memory_mib"):  # sampled by the clock, as supervisors do
@@ -188,8 +196,15 @@ def _put_bench(conn: Connection, sample: dict[str, Any], numbers: Mapping[int, i
     )
     for pair in sample["pairs"]:
         runs = {name: numbers.get(pair[name]) for name in ("baseline_run", "variant_run")}
-        benches.add_pair(conn, number, Pair(**{**pair, **runs, "noted": (), "at": now + pair["at"]}))
+        sides = {side: _side(pair[side], sample["of"]) for side in ("baseline", "measured")}
+        benches.add_pair(conn, number, Pair(**{**pair, **runs, **sides, "noted": (), "at": now + pair["at"]}))
     benches.end(conn, number, now + sample["ended"])
     bench = benches.get(conn, number)
     assert bench is not None
     measurements.replace_of_bench(conn, number, as_measurements(conn, bench))
+
+
+def _side(shortened: Mapping[str, Any], of: Mapping[str, str]) -> dict[str, Any]:
+    """A result, with what all results of its benchmark are about."""
+    measured = {**of, "took_s": shortened["seconds"]} if shortened["seconds"] is not None else {}
+    return {**measured, **shortened}

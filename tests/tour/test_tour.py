@@ -13,8 +13,8 @@ from screen_driving import Seen, look
 
 from kgops.cli import WORKLOADS as KINDS
 from kgops.errors import KgopsError
-from kgops.experiments.claim_tables import comparisons
 from kgops.experiments.claims import page
+from kgops.experiments.documented import comparisons
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from kgops.tour import MARK, SAMPLE
