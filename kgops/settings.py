@@ -33,11 +33,6 @@ class Home(NamedTuple):
         """Marker files of runs that are being created or deleted."""
         return self.path / "pending"
 
-    @property
-    def started(self) -> Path:
-        """The list of runs that were started on other hosts from here."""
-        return self.path / "started.jsonl"
-
 
 def find_home() -> Home:
     """Return the configured home; it may not exist yet."""

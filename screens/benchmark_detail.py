@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgops.cli.claims_page import lines as option_lines
+from kgops.cli.bench_claims import lines as option_lines
 from kgops.experiments.benchmark_results import RULE as CHANGE_RULE
+from kgops.experiments.summary import RULE, Verdict
 from kgops.experiments.trial_result import Spread
-from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, fitted, padded, width_of
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row

@@ -189,11 +189,11 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
 
     def action_measure(self) -> None:
         """Asks, then starts the command of the entry under the cursor."""
-        from kgops.experiments import bench_process
+        from kgops.experiments import benchmark_reader
 
         one = self._selected
         command = "" if one is None else MEASURE_OPTIONS if one.key == OPTIONS else one.command
-        if one is None or not bench_process.can_start(command):
+        if one is None or not benchmark_reader.can_start(command):
             self.say("put the cursor on a benchmark to start it", "warn")
             return
         bench = one.series.newest.bench if one.series is not None else None
@@ -205,17 +205,17 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         self.app.push_screen(Confirmation(f"start {command}"), answered)
 
     async def _measure(self, bench: int | None, command: str) -> None:
-        from kgops.experiments import bench_process
+        from kgops.experiments import benchmark_reader
 
         process = await self.kgops.carry_out(
-            lambda session: bench_process.start(session.home, session.conn, bench, command)
+            lambda session: benchmark_reader.start(session.home, session.conn, bench, command)
         )
         if process is None:
             return
         self.kgops.say(f"started {command}")
         code = await in_own_thread(process.wait)
         if code:
-            self.kgops.say(bench_process.trouble(self.kgops.home) or f"it ended with code {code}", "bad")
+            self.kgops.say(benchmark_reader.trouble(self.kgops.home) or f"it ended with code {code}", "bad")
         else:
             self.kgops.say(f"ended: {command}")
         if self.is_attached:
@@ -225,9 +225,9 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         begin(self.app, self._stop_measuring)
 
     async def _stop_measuring(self) -> None:
-        from kgops.experiments import bench_process
+        from kgops.experiments import benchmark_reader
 
-        said = await self.kgops.carry_out(lambda session: bench_process.stop(session.home, session.conn))
+        said = await self.kgops.carry_out(lambda session: benchmark_reader.stop(session.home, session.conn))
         if said is not None:
             self.kgops.say(said)
 

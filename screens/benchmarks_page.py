@@ -19,7 +19,7 @@ from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import overlay
 
 if TYPE_CHECKING:
-    from kgops.experiments.charts import Curve
+    from kgops.experiments.result_detail import Curve
 
 
 _LETTERS = "ABCDEFGH"
@@ -42,7 +42,7 @@ def by_size(name: str, curves: Sequence[Curve], width: int) -> list[Row]:
             for letter, one in named
         ]
     if len(curves) > len(shown):
-        out.append(text_row(f"and {len(curves) - len(shown)} more: see `kgops bench export`", width, "dim"))
+        out.append(text_row(f"and {len(curves) - len(shown)} more: see `kgops bench show`", width, "dim"))
     return out
 
 

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgops.jobs.text import one_line
+from kgops.present import gpu_cells
 from kgops.present.formats import UNKNOWN, whole
-from kgops.present.gpu_lines import (
-    LEGEND,
-    SHORT_LEGEND,
-    curves_of,
-    free_of,
-    load_of,
-    memory_bar,
-    name_of,
-    users_of,
-)
+from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
 from kgops.present.gpus import expected_start
 from kgops.present.rows import Column, Columns, Piece, Row, text_row
 
@@ -72,32 +64,25 @@ def gpu_columns(width: int) -> Columns:
 
 
 def _gpu(usage: GpuUsage, columns: Columns, state: FeedState, start: ExpectedStart | None) -> Row:
-    reading = usage.reading
-    key = gpu_key(usage)
-    if reading.problem is not None:
-        return Row(
-            (
-                Piece(f"{one_line(name_of(usage), 15):<15}  "),
-                Piece(one_line(reading.problem.message), "bad"),
-            ),
-            key,
-        )
+    gpu, key = gpu_row(usage), gpu_key(usage)
+    if gpu.problem is not None:
+        name = f"{one_line(gpu_cells.name(gpu).text, 15):<15}  "
+        return Row((Piece(name), Piece(one_line(gpu.problem), "bad")), key)
     bar_width = columns.width_of(LEGEND) or columns.width_of(SHORT_LEGEND)
-    util, heat, power = (Piece(*one) for one in load_of(usage))
-    return columns.row(
-        (
-            Piece(name_of(usage)),
-            [Piece(*one) for one in memory_bar(usage, waiting_mib_of(usage, start), bar_width)],
-            Piece(*free_of(usage)),
-            profile_of(usage, state),
-            util,
-            heat,
-            [Piece(*one) for one in users_of(usage, columns.width_of(_WHO))],
-            *_curves(usage, columns, state),
-            power,
-        ),
-        key,
+    curve = state.curves.get(usage.reading.index)
+    util, heat, power = gpu_cells.load(gpu)
+    cells: tuple[Piece | list[Piece], ...] = (
+        gpu_cells.name(gpu),
+        gpu_cells.memory_bar(gpu, bar_width, waiting_mib_of(usage, start)),
+        Piece("") if usage.slices else gpu_cells.free(gpu),
+        profile_of(usage, state),
+        util,
+        heat,
+        gpu_cells.users(gpu, columns.width_of(_WHO)),
+        *gpu_cells.curves(gpu, curve, columns.width_of(_MEMORY_CURVE), columns.width_of(_UTIL_CURVE)),
+        power,
     )
+    return columns.row(cells, key)
 
 
 def profile_of(usage: GpuUsage, state: FeedState) -> Piece:
@@ -155,12 +140,6 @@ def requestable(usage: GpuUsage, state: FeedState) -> str | None:
 def waiting_mib_of(usage: GpuUsage, start: ExpectedStart | None) -> int:
     """What the first waiting run is predicted to need of this GPU."""
     return start.need_mib if start is not None and start.gpu == usage.label else 0
-
-
-def _curves(usage: GpuUsage, columns: Columns, state: FeedState) -> list[Piece]:
-    curve = state.curves.get(usage.reading.index)
-    widths = columns.width_of(_MEMORY_CURVE), columns.width_of(_UTIL_CURVE)
-    return [Piece(*one) for one in curves_of(usage, curve, *widths)]
 
 
 def expected_start_of(state: FeedState) -> ExpectedStart | None:

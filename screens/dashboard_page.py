@@ -9,7 +9,7 @@ from kgops.jobs.on_device import CPU
 from kgops.jobs.text import clock, one_line
 from kgops.present.columns import LABEL, METRIC, NUMBER_AND_WORKLOAD, RATE, STATE, TOOK, RunTable, own
 from kgops.present.formats import duration, fitted, width_of
-from kgops.present.gpu_lines import host_line
+from kgops.present.gpu_cells import host_line
 from kgops.present.rows import Piece, Row, stacked, text_row, text_rows
 from kgops.present.wording import (
     alert_row,
@@ -85,7 +85,7 @@ def _host(state: FeedState) -> list[Row]:
     if state.host is None:
         return []
     has_gpus = state.gpus is None or (bool(state.gpus) and state.unusable is None)
-    return [Row(tuple(Piece(*one) for one in host_line(state.host, None if has_gpus else CPU)))]
+    return [Row(tuple(host_line(state.host, None if has_gpus else CPU)))]
 
 
 # --- runs ---

@@ -11,13 +11,12 @@ from kgops.gpus.history import GpuHistory
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import NvmlProblem, Snapshot
 from kgops.gpus.sampler import GpuSampler
-from kgops.present.alerts import ended_while_away, live_alerts, recorded_alerts
 from kgops.present.gpus import GpuUsage, GpuUsageReader
 from kgops.present.host import HostReader
-from kgops.present.overview import Overview, overview
+from kgops.present.overview import Overview, ended_while_away, live_alerts, overview, recorded_alerts
 from kgops.settings import Home, make_home
 from kgops.supervisor.alerts import Alert
-from kgops.supervisor.unsettled import needs_settling
+from kgops.supervisor.pending import needs_settling
 from screens.feed_state import DASHBOARD, HISTORY, QUEUE, BesideList, FeedState, OneCurve, OneRun, Wanted
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError

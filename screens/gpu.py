@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from kgops.gpus.processes import sees_host_pids
 from kgops.jobs.text import one_line
 from kgops.present.formats import age
-from kgops.present.gpu_lines import free_of
+from kgops.present.gpu_cells import free, gpu_row
 from kgops.present.gpus import signal_process
 from kgops.present.rows import Piece, Row, text_row, title
 from screens import gpu_page
@@ -65,7 +65,7 @@ class GpuScreen(RunScreenBase):
 
     def title_row(self, width: int) -> Row:
         usage = self._usage
-        suited = [] if usage is None else [free_of(usage)[0], f"profile {usage.profile}"]
+        suited = [] if usage is None else [free(gpu_row(usage)).text, f"profile {usage.profile}"]
         if usage is None or usage.slices or usage.reading.problem is not None or self._state.unusable:
             suited = []
         name = "" if usage is None else one_line(usage.reading.name or "n/a", 60)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, age, amount, whole
-from kgops.present.gpu_lines import load_of, memory_bar
+from kgops.present.gpu_cells import gpu_row, load, memory_bar
 from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
-from kgops.supervisor.machine_load import HOT_C
 from screens.dashboard_gpus import expected_start_of, waiting_mib_of
 from screens.widgets.curve_panels import Values, braille
 
@@ -47,19 +46,17 @@ def process_key(process: GpuProcess) -> ProcessKey:
 
 
 def _memory(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
-    reading = usage.reading
     start = expected_start_of(state)
-    util, heat, power = (text for text, _ in load_of(usage))
-    hot = "warn" if (reading.temperature_c or 0) >= HOT_C else "text"
+    util, heat, power = load(gpu_row(usage))
     rows = [
         Row((Piece(f"{'MEMORY':<{_AXIS}}", "head"), *_bar(usage, waiting_mib_of(usage, start), width))),
         Row((Piece(" " * _AXIS), *_legend(usage))),
         Row(
             (
                 Piece(f"{'LOAD':<{_AXIS}}", "head"),
-                Piece(f"utilization {util}   temperature "),
-                Piece(f"{heat} °C", hot),
-                Piece(f"   power {power} W"),
+                Piece(f"utilization {util.text}   temperature "),
+                Piece(f"{heat.text} °C", heat.tone),
+                Piece(f"   power {power.text} W"),
             )
         ),
     ]
@@ -78,7 +75,7 @@ def _bar(usage: GpuUsage, waiting_mib: float, width: int) -> tuple[Piece, ...]:
     reading = usage.reading
     of = f"{whole(reading.memory_used_mib)} of {whole(usage.usable_mib)} MiB"
     room = max(min(width - _AXIS - len(of) - 18, 100), 10)
-    return (*(Piece(*one) for one in memory_bar(usage, waiting_mib, room)), Piece(f"  {of}"))
+    return (*memory_bar(gpu_row(usage), room, waiting_mib), Piece(f"  {of}"))
 
 
 def _legend(usage: GpuUsage) -> list[Piece]:

@@ -141,18 +141,18 @@ class History(FilteredList[Query, Page], HasPane):
         begin(self, self._save_filter, instead="filter")
 
     async def _save_filter(self) -> None:
-        from kgops.present import saved_filters
+        from kgops.present import listing
         from screens.widgets.choices import CompletingPrompt
 
         text = self._query.text.strip()
         try:
-            saved = await asyncio.to_thread(saved_filters.read, self.kgops.home)
+            saved = await asyncio.to_thread(listing.read, self.kgops.home)
             question = f"save {text} as" if text else "drop the filter saved as"
             name = await self.app.push_screen_wait(
                 CompletingPrompt(question, "", lambda typed: [one for one in saved if one.startswith(typed)])
             )
             if name:
-                await asyncio.to_thread(saved_filters.save, self.kgops.home, name, text)
+                await asyncio.to_thread(listing.save, self.kgops.home, name, text)
                 self.say(
                     f"saved as {name}: kgops runs --saved {name}" if text else f"{name} is dropped", "strong"
                 )

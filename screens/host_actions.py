@@ -82,16 +82,14 @@ def _stop(home: Home, chosen: HostedRun) -> str:
 
 
 def _resume(home: Home, chosen: HostedRun) -> str:
-    from kgops.hosts.starting import resume_there
+    from kgops.hosts.run_actions import resume_there
 
-    notes = [f"resumed run {chosen.name}"]
-    resume_there(home, chosen.host, str(chosen.run.id), notes.append)
-    return "; ".join(notes)
+    resume_there(home, chosen.host, str(chosen.run.id))
+    return f"resumed run {chosen.name}"
 
 
 def _again(home: Home, chosen: HostedRun) -> str:
-    from kgops.hosts.starting import again_there
+    from kgops.hosts.run_actions import again_there
 
-    notes: list[str] = []
-    number = again_there(home, chosen.host, str(chosen.run.id), note=notes.append)
-    return "; ".join([f"started run {chosen.host.name}:{number} with the job of run {chosen.name}", *notes])
+    number = again_there(home, chosen.host, str(chosen.run.id))
+    return f"started run {chosen.host.name}:{number} with the job of run {chosen.name}"

@@ -200,7 +200,7 @@ class HostRun(RunView, ChangesHostRuns):
 
 
 def _fetch(home: Home, host: Host, number: int, copy: LogCopy, size: int) -> None:
-    from kgops.hosts.records import fetch_bytes
+    from kgops.hosts.archive import fetch_bytes
 
     upto = copy.begins
     since = max(upto - size, copy.there[0])

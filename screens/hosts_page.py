@@ -7,7 +7,8 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kgops.hosts.rows import OUTDATED, is_outdated, number, run_of, sorted_gpus, text, users_of
+from kgops.hosts.rows import OUTDATED, gpu_of, is_outdated, number, run_of, sorted_gpus, text
+from kgops.present import gpu_cells
 from kgops.present.columns import ON_HOSTS, RunTable, own
 from kgops.present.formats import UNKNOWN, age, fitted, whole, width_of
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
@@ -226,37 +227,18 @@ def _processes(state: HostState, label: str, width: int, now: float) -> list[Row
 
 
 def _gpu(label: str, fields: Fields, state: HostState, columns: Columns) -> Row:
-    plain = "text" if state.reach == "live" else "dim"
-    indent = "    " if ":" in label else "  "
-    name = text(fields.get("name")).removeprefix("NVIDIA ").removeprefix("Tesla ")
-    used, total = number(fields.get("memory_used_mib")), number(fields.get("memory_total_mib"))
-    problem = text(fields.get("problem"))
-    hot = number(fields.get("temperature_c"))
-    return columns.row(
-        (
-            Piece(f"{indent}{label} {name}", plain),
-            _bar(used, total, number(fields.get("used_by_runs_mib")), state),
-            Piece(f"{whole(used)}/{whole(total)}", plain),
-            Piece(whole(number(fields.get("utilization_percent"))), plain),
-            Piece(whole(hot), "warn" if hot is not None and hot >= 85 and plain == "text" else plain),
-            Piece(problem or users_of(label, state.rows("process")), "bad" if problem else plain),
-        ),
-        ("gpu", state.name, label),
+    gpu = gpu_of(label, fields, state.rows("process"))
+    util, heat, _ = gpu_cells.load(gpu)
+    cells = (
+        gpu_cells.name(gpu)._replace(text=f"  {gpu_cells.name(gpu).text}"),
+        gpu_cells.memory_bar(gpu, _BAR),
+        gpu_cells.memory(gpu),
+        util,
+        heat,
+        Piece(gpu.problem, "bad") if gpu.problem else Piece(gpu_cells.users_in_full(gpu)),
     )
-
-
-def _bar(used: float | None, total: float | None, mine: float | None, state: HostState) -> Sequence[Piece]:
-    """What runs hold, what others hold, and what is free."""
-    if used is None or not total:
-        return [Piece(f"{UNKNOWN:<{_BAR}}", "dim")]
-    whole = max(min(round(_BAR * used / total), _BAR), int(used > 64))
-    by_runs = max(min(round(_BAR * (mine or 0.0) / total), whole), 0)
-    live = state.reach == "live"
-    return [
-        Piece("▇" * by_runs, "accent" if live else "dim"),
-        Piece("▓" * (whole - by_runs), "other" if live else "dim"),
-        Piece("·" * (_BAR - whole), "dim"),
-    ]
+    row = columns.row(cells, ("gpu", state.name, label))
+    return row._replace(pieces=tuple(_toned(row.pieces, state)))
 
 
 def _place(fields: Fields, run: int) -> tuple[int, float]:

@@ -299,14 +299,13 @@ class NewRun(RunScreenBase):
 
     async def _start_there(self, host: Host, job: Job, force: bool) -> None:
         from kgops.hosts.rows import run_of
-        from kgops.hosts.starting import start_there
+        from kgops.hosts.run_actions import start_there
         from screens.host_run import HostRun
 
-        notes: list[str] = []
         flags = ["--force"] if force else []
         self.kgops.say(f"starting it on {host.name} …")
         try:
-            number = await in_own_thread(lambda: start_there(self.kgops.home, host, job, flags, notes.append))
+            number = await in_own_thread(lambda: start_there(self.kgops.home, host, job, flags))
         except KgopsError as error:
             self.say(error_text(error), "bad")
             return
@@ -314,7 +313,7 @@ class NewRun(RunScreenBase):
             self._starting = False
         if self.app.screen is self:
             await self.app.switch_screen(HostRun(HostedRun(host, run_of(number, {"label": job.label}))))
-        self.kgops.say("; ".join([f"started run {host.name}:{number}", *notes]))
+        self.kgops.say(f"started run {host.name}:{number}")
 
     # --- planning, in threads ---
 

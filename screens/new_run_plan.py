@@ -9,25 +9,19 @@ from itertools import groupby
 from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.text import one_line
 from kgops.planning.filtering_preview import FilteringPreview
-from kgops.planning.fit import Fit, State
-from kgops.planning.memory_estimate import MemoryEstimate
-from kgops.planning.memory_estimate import Row as Part
-from kgops.planning.plan_job import describe_changes
+from kgops.planning.fit import Fit
 from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Suggestion
-from kgops.planning.targets import Target
+from kgops.present import plan_sections
 from kgops.present.draft_fields import DRAFT_OPTIONS
-from kgops.present.formats import amount, duration, fitted, width_of
-from kgops.present.plan_words import shown_value, starts_now, verdict
+from kgops.present.formats import fitted, width_of
+from kgops.present.plan_words import shown_value, suggested
 from kgops.present.rows import BLANK, Piece, Row, row, text_row, text_rows
-from kgops.present.suggestion import about, suggested
-from kgops.present.what_if import Answer, Need, predicted_time
-from kgops.workloads.registry import workload_of
+from kgops.present.what_if import Answer, Need
 from screens.new_run_command import Command
 from screens.new_run_page import label_of
 
 _MIB = 1 << 20
-_ALTERNATING = ("accent", "dim")  # to separate adjacent parts
 
 
 def plan_rows(
@@ -48,43 +42,21 @@ def plan_rows(
         name = f"{label_of(answer.draft, wrong.field)}: " if wrong.field else ""
         hint = text_row(wrong.hint or "", width, "dim")
         return [BLANK, _plan(Piece(f"{name}{one_line(wrong.message)}", "bad"), width=width), hint]
-    planned = answer.planned
-    assert planned is not None and answer.placed is not None
+    planned, placed = answer.planned, answer.placed
+    assert planned is not None and placed is not None
     sentence = text_rows(suggested(planned, filtering) or "", width, "accent")
-    if answer.placed.unused is not None:
-        rest = [_row_note(answer, needs, key, width), *_time_rows(answer, filtering, width)]
-        return [
-            *_cpu_only(answer, answer.placed, answer.placed.unused, sentence, rest, width),
-            *_command(command, width),
-        ]
-    if planned.suggestion is None:
-        head = _plan(
-            Piece(f"no memory estimate: {planned.unknown}", "dim"), _where(planned.target), width=width
-        )
-        fit = answer.placed.fit
-        waiting = text_row(fit.words if fit.state == "later" else "", width, "warn")
-        return [
-            BLANK,
-            *sentence,
-            *(
-                [head, waiting]
-                if answer.impossible is None
-                else _wrapped(Piece(answer.impossible, "bad"), width)
-            ),
-            text_row(_unused_gpus(answer.placed), width, "warn"),
-            _row_note(answer, needs, key, width),
-            BLANK,
-            *_command(command, width),
-        ]
-    return [
-        BLANK,
-        *sentence,
-        *_verdict(answer.placed, planned.suggestion, width),
-        _parts(planned.suggestion, width),
-        _row_note(answer, needs, key, width),
-        _hint_or_time(answer, planned.suggestion, filtering, width),
-        *_command(command, width),
-    ]
+    note, time = _row_note(answer, needs, key, width), _advice_or_time(answer, placed, filtering, width)
+    if placed.unused is not None:
+        rest = [one for one in (note, time) if one != BLANK]
+        plan = [*_cpu_only(answer, placed, placed.unused, width), *sentence, *rest]
+    elif planned.suggestion is None:
+        waiting = text_row(placed.fit.words if placed.fit.state == "later" else "", width, "warn")
+        plan = [*sentence, *_verdict(answer, placed, width), waiting, time, note, BLANK]
+    else:
+        bar = _bar(planned.suggestion, placed.fit, width)
+        parts = _parts(planned.suggestion, width)
+        plan = [*sentence, *_verdict(answer, placed, width), bar, parts, note, time]
+    return [BLANK, *plan, *_command(command, width)]
 
 
 def plan_there(host: str, command: Command | None, width: int) -> list[Row]:
@@ -109,75 +81,34 @@ def _plan(*pieces: Piece, width: int) -> Row:
     return Row(tuple(out))
 
 
-def _cpu_only(
-    answer: Answer,
-    placed: Placement,
-    unusable: UnusableGpus,
-    sentence: Sequence[Row],
-    rest: Sequence[Row],
-    width: int,
-) -> list[Row]:
-    """The plan for a CPU beside GPUs that torch cannot use: why, and what to do, in place of memory by part."""
-    planned, state = placed.planned, placed.fit.state
-    fits = f"no memory estimate: {planned.unknown}" if planned.suggestion is None else verdict(placed)
-    fits, tone = answer.impossible or fits, "text" if state == "now" else _TONES[state]
+def _cpu_only(answer: Answer, placed: Placement, unusable: UnusableGpus, width: int) -> list[Row]:
+    """For a CPU beside GPUs that torch cannot use: why, and what to do, in place of memory by part."""
+    head = plan_sections.headline(placed)
     return [
-        BLANK,
         _plan(Piece(unusable.headline, "warn"), width=width),
         *text_rows(unusable.why, width),
-        text_row(f"on the CPU: {fits}", width, tone),
-        *sentence,
-        *(row for row in rest if row != BLANK),
+        text_row(
+            f"on the CPU: {answer.impossible or head.text}", width, "bad" if answer.impossible else head.tone
+        ),
     ]
 
 
-def _time_rows(answer: Answer, filtering: FilteringPreview | None, width: int) -> list[Row]:
-    suggestion = answer.planned.suggestion if answer.planned is not None else None
-    return [] if suggestion is None else [_hint_or_time(answer, suggestion, filtering, width)]
-
-
-def _where(target: Target) -> Piece:
-    return Piece(f" on {target.title}", "dim")
-
-
-_TONES: dict[State, str] = {
-    "now": "good",
-    "empty": "good",
-    "later": "warn",
-    "never": "bad",
-    "unknown": "text",
-}
-
-
-def _verdict(placed: Placement, suggestion: Suggestion, width: int) -> list[Row]:
-    """Verdict and memory bar."""
-    need, room = suggestion.best.need_mib, suggestion.target.room_mib
-    text, disk = verdict(placed), placed.planned.disk
-    fits_on_disk = disk is None or disk.fits
-    words = Piece(text, _TONES[placed.fit.state] if fits_on_disk else "bad")
-    if placed.fit.is_tight:
-        words = words._replace(tone="warn")
-    of = (
-        ""
-        if room is None or placed.fit.state in ("never", "unknown") or not fits_on_disk
-        else f" · needs {need:,.0f} of {room:,.0f} MiB"
-    )
-    bar = _bar(suggestion, placed.fit, width)
+def _verdict(answer: Answer, placed: Placement, width: int) -> list[Row]:
+    """The verdict, and where; in two rows if it is long."""
+    head = plan_sections.headline(placed)
+    words = Piece(head.text, head.tone) if answer.impossible is None else Piece(answer.impossible, "bad")
     if width_of(words.text) > width - 6:
-        return [*_wrapped(words, width), bar]
-    return [_plan(words, Piece(of, "text"), _where(suggestion.target), width=width), bar]
-
-
-def _wrapped(words: Piece, width: int) -> list[Row]:
-    """In two rows."""
-    first, *rest = textwrap.wrap(one_line(words.text), width - 6)
-    return [_plan(words._replace(text=first), width=width), text_row(" ".join(rest), width, words.tone)]
+        first, *rest = textwrap.wrap(one_line(words.text), width - 6)
+        return [_plan(words._replace(text=first), width=width), text_row(" ".join(rest), width, words.tone)]
+    needed = plan_sections.needed_of(placed)
+    of = Piece(f" · {needed}" if needed else "")
+    return [_plan(words, of, Piece(f" on {placed.planned.target.title}", "dim"), width=width)]
 
 
 def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
     """▓ what others have, ▇ parts, ░ margin, │ end of the memory. The run is amber where almost nothing is left over,
     and red where it does not fit now."""
-    estimate, room = suggestion.best.estimate, suggestion.target.room_mib
+    room = suggestion.target.room_mib
     taken = min(suggestion.target.taken_mib, room or 0.0)
     need = suggestion.best.need_mib
     whole = max(taken + need, room or 0.0)
@@ -185,9 +116,9 @@ def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
     alarm = "bad" if fit.state in ("later", "never") else "warn" if fit.is_tight else None
     cells = [("▓", "other")] * min(round(taken / whole * (width - 1)), width - 2)
     before, reached = len(cells), taken
-    for i, part in enumerate(_by_size(estimate)):
+    for i, part in enumerate(plan_sections.parts_by_size(suggestion)):
         reached += part.size / _MIB
-        tone = alarm or _ALTERNATING[i % 2]
+        tone = alarm or plan_sections.ALTERNATING[i % 2]
         cells += [("▇", tone)] * (round(reached / whole * (width - 1)) - len(cells))
     if len(cells) == before:
         cells.append(("▇", alarm or "accent"))  # what is there is seen
@@ -200,24 +131,13 @@ def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
     )
 
 
-def _by_size(estimate: MemoryEstimate) -> list[Part]:
-    """Parts of the estimate, largest first, with the GPU context: the largest part of a small model."""
-    return sorted(estimate.explain(), key=lambda part: -part.size)
-
-
 def _parts(suggestion: Suggestion, width: int) -> Row:
     """Parts in the colours of the bar, largest first, as many as fit."""
-    taken = suggestion.target.taken_mib
-    parts = [Piece(f"others have {taken:,.0f}", "other")] if taken >= 1 else []
-    parts += [
-        Piece(f"{part.part} {part.size / _MIB:,.0f}", _ALTERNATING[i % 2])
-        for i, part in enumerate(_by_size(suggestion.best.estimate))
-        if abs(part.size) >= _MIB / 2
-    ]
-    best = suggestion.best
-    parts.append(Piece(f"margin {best.need_mib - best.estimate.total_mib:,.0f}", "dim"))
-    parts.append(Piece(f"in {one_line(best.estimate.phase)}", "dim"))
-    return row(_fitting(parts, width))
+    taken, best = suggestion.target.taken_mib, suggestion.best
+    others = [Piece(f"others have {taken:,.0f}", "other")] if taken >= 1 else []
+    margin = Piece(f"margin {best.need_mib - best.estimate.total_mib:,.0f}", "dim")
+    phase = Piece(f"in {one_line(best.estimate.phase)}", "dim")
+    return row(_fitting([*others, *plan_sections.part_pieces(suggestion), margin, phase], width))
 
 
 def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
@@ -264,57 +184,22 @@ def _need_text(need: Need) -> str:
     return f"needs {need.need_mib:,.0f} MiB" + ("" if need.fits else ": would not fit")
 
 
-def _hint_or_time(
-    answer: Answer, suggestion: Suggestion, filtering: FilteringPreview | None, width: int
-) -> Row:
-    if answer.refusal is not None and suggestion.fits:  # memory suffices, but the disk is too small
+def _advice_or_time(answer: Answer, placed: Placement, filtering: FilteringPreview | None, width: int) -> Row:
+    """What would make it fit, else how the plan differs on other GPUs, else how long it takes."""
+    planned = placed.planned
+    suggestion, refused = planned.suggestion, answer.refusal is not None
+    if answer.refusal is not None and (suggestion is None or suggestion.fits):  # the disk is too small
         return text_row(one_line(answer.refusal.message), width, "bad")
-    placed = answer.placed
-    if answer.refusal is not None:
-        return text_row(_nearest_fit(suggestion), width)
-    if placed is not None and placed.fit.state == "later":
-        return text_row(starts_now(placed) or "no option makes it fit now", width)
-    if placed is not None and placed.differences:
+    if suggestion is not None and (advice := plan_sections.advice(placed)) is not None:
+        return text_row(advice + (" · X starts it anyway" if refused else ""), width)
+    if suggestion is not None and placed.differences:
         return text_row(placed.differences[0], width, "dim")
-    if placed is not None and (unused := _unused_gpus(placed)):
-        return text_row(unused, width, "warn")
-    if suggestion.is_filtered:
-        own = None if filtering is None else filtering.requested
-        takes_s = None if own is None else own.takes_s
-        return text_row(
-            f"time: {'not counted yet' if takes_s is None else f'about {about(takes_s)}'}", width, "dim"
-        )
-    expected = suggestion.expected
-    if predicted := predicted_time(suggestion):
-        return text_row(f"time: {predicted}", width, "dim")
-    if expected is None:
-        if workload_of(suggestion.job_size.job).stages is not None:
-            return text_row("time: not estimated for a pipeline as a whole", width, "dim")
-        return text_row(f"time: no run on {suggestion.target.title} yet", width, "dim")
-    if (again := suggestion.retrainings) is not None:
-        return text_row(f"expected: {amount(expected.s)} s, {again}", width)
-    middle, low, high, many = expected
-    runs = "from 1 run here" if many == 1 else f"{amount(low)} to {amount(high)} in {many} runs here"
-    job = suggestion.job_size.job
-    epochs = workload_of(job).epochs
-    if epochs is None:
-        return text_row(f"expected: {amount(middle)} s ({runs})", width)
-    whole = duration(middle * job.settings[epochs])
-    return text_row(f"expected: {whole} for all epochs, {amount(middle)} s each ({runs})", width)
-
-
-def _unused_gpus(placed: Placement) -> str:
-    """Why the installed torch cannot use this machine's GPUs, or nothing."""
-    facts = placed.planned.target.facts
-    problem = facts.cuda_problem if facts is not None else None
-    return f"{problem.reason}; {problem.hint}" if problem is not None else ""
-
-
-def _nearest_fit(suggestion: Suggestion) -> str:
-    near = suggestion.nearest
-    if near is None:
-        return "no option makes it fit · X starts it anyway"
-    return f"{describe_changes(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect}) · X starts it anyway"
+    facts = planned.target.facts
+    if (problem := facts.cuda_problem if facts is not None else None) is not None:
+        return text_row(f"{problem.reason}; {problem.hint}", width, "warn")
+    if suggestion is None:
+        return BLANK
+    return text_row(f"time: {plan_sections.time_text(suggestion, filtering)}", width, "dim")
 
 
 def _command(command: Command | None, width: int) -> list[Row]:

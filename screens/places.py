@@ -13,7 +13,7 @@ from textual.markup import escape
 from kgops.errors import KgopsError
 from kgops.gpus.known import short_names
 from kgops.jobs.text import one_line
-from kgops.present import saved_filters
+from kgops.present import listing
 from kgops.present.wording import sign_of, state_of
 from screens.history_query import HistoryReader, Query
 from storage.errors import StorageError
@@ -109,7 +109,7 @@ def _runs(console: Console, runs: Mapping[int, Run]) -> Iterator[tuple[int, _Pla
 
 def _saved(console: Console, home: Home) -> list[_Place]:
     try:
-        filters = saved_filters.read(home)
+        filters = listing.read(home)
     except KgopsError:
         return []
     return [

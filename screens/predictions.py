@@ -13,8 +13,8 @@ from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from kgops.present import asking
 from kgops.present.asking import Asking, Question
+from kgops.present.explained_run import GraphNames, as_written, completions, read_graph_names
 from kgops.present.formats import amount
-from kgops.present.graph_names import GraphNames, as_written, completions, read_graph_names
 from kgops.present.predictions import AnsweredQuestion, PredictedTriple, read_answers
 from kgops.present.rows import Column, Columns, Piece, Row, row, text_row, text_rows
 from kgops.present.wording import going, state_of

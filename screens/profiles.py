@@ -17,6 +17,7 @@ from textual.app import ComposeResult, SuspendNotSupported
 from textual.containers import Container
 
 from kgops.cli.profiles import conflicts_of, fits_here, gpus_here, in_order, suits, what_it_sets, write_copy
+from kgops.cli.suggest_page import accuracy_sentences
 from kgops.errors import BadJob, KgopsError
 from kgops.gpus.facts import cuda_problem, facts_of_reading
 from kgops.gpus.known import known_by_short_name
@@ -27,7 +28,6 @@ from kgops.jobs.text import one_line
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile, suited_to_gpu
 from kgops.planning.resolve import conflicts
-from kgops.present.accuracy import accuracy_sentences
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
 from kgops.settings import Home
 from kgops.workloads.job_files import LARGEST_JOB_FILE

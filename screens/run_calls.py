@@ -62,8 +62,8 @@ def resume(session: Session, run: Run) -> str:
 def again(session: Session, run: Run) -> str:
     """Starts the job again with a new plan: free memory may have changed."""
     _check_exists(session, run)
-    from kgops.cli.named_jobs import job_of_run
-    from kgops.present.training_run import names_a_run, with_run
+    from kgops.cli.command_line import job_of_run
+    from kgops.present.asking import names_a_run, with_run
 
     job = job_of_run(session, str(run.id))
     if names_a_run(job):
@@ -83,7 +83,7 @@ def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
 def start_or_find(session: Session, job: Job) -> Run | None:
     """The run that has the job's result, or will have it: an earlier one, else a new one."""
     from kgops.present import asking
-    from kgops.present.training_run import names_a_run, with_run
+    from kgops.present.asking import names_a_run, with_run
 
     found = asking.earlier(session.home, session.conn, job)
     if found is not None:

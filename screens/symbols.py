@@ -116,7 +116,7 @@ class PlainSigns(LineFilter):
         ]
 
 
-# By tone, as `kgops gpus --watch` paints. Without colours a warning is underlined: only what is minor is dim.
+# By tone. Without colours a warning is underlined: only what is minor is dim.
 _SIXTEEN = {
     "strong": Style(bold=True),
     "dim": Style(dim=True),

@@ -201,17 +201,6 @@ def add(
         search.index(conn, number)
 
 
-def started_as(conn: sqlite3.Connection, token: str) -> int | None:
-    """The run that was started or last resumed with this token."""
-    row = conn.execute(
-        # Only a text that holds the token is parsed.
-        "SELECT run FROM run_spec WHERE instr(environment, ?1) AND json_valid(environment)"
-        " AND ?1 IN (json_extract(environment, '$.start_token'), json_extract(environment, '$.resume_token'))",
-        (token,),
-    ).fetchone()
-    return None if row is None else int(row[0])
-
-
 def _remember_gpus(conn: sqlite3.Connection, environment: dict[str, Any]) -> None:
     """Stores GPU names by UUID, so that `gpu:t4` finds runs on such a GPU."""
     for gpu in environment.get("gpus") or ():
@@ -339,7 +328,7 @@ def end(
     return changed == 1
 
 
-def reopen(conn: sqlite3.Connection, number: int, token: str | None = None) -> bool:
+def reopen(conn: sqlite3.Connection, number: int) -> bool:
     """Puts an ended run back in the queue, to be resumed. False if it has not ended, or succeeded."""
     with transaction(conn):
         changed = conn.execute(
@@ -349,12 +338,6 @@ def reopen(conn: sqlite3.Connection, number: int, token: str | None = None) -> b
         ).rowcount
         if changed:
             series.forget(conn, number)
-        if changed and token is not None:
-            conn.execute(
-                "UPDATE run_spec SET environment = json_set(environment, '$.resume_token', ?)"
-                " WHERE run = ? AND json_valid(environment)",
-                (token, number),
-            )
     return changed == 1
 
 

@@ -30,7 +30,7 @@ COMMANDS: dict[str, str] = {
     "show": "Show one run: options, attempts, metrics, files.",
     "compare": "Compare runs: differing settings, and metrics with ratios.",
     "report": "Write an HTML report of a run.",
-    "export": "Export runs: JSON, CSV, Parquet or TensorBoard.",
+    "export": "Export runs: JSON, CSV or TensorBoard.",
     "pull": "Bring a run of another host here, with its folder.",
     "import": "Import runs from another machine, home or script.",
     "influences": "Show the influences that a TracIn run found.",
@@ -49,6 +49,8 @@ COMMANDS: dict[str, str] = {
     "doctor": "Check this machine, and say how to fix each problem.",
     "bench": "Measure speed and memory in paired comparisons.",
 }
+# Subcommands in the file of another one.
+TOGETHER = {"serve": "tui", "report": "show", "resume": "stop", "delete": "stop", "note": "tag"}
 # Workload of `kgops run` → summary; `kgops run --help` imports no workload.
 WORKLOADS: dict[str, str] = {
     "train": "Train ConvE, or any PyKEEN model.",
@@ -84,8 +86,9 @@ class Commands(NamedCommands):
     summaries = COMMANDS
 
     def find(self, name: str) -> click.Command:
-        module = f"{name}_" if iskeyword(name) else name
-        command: click.Command = importlib.import_module(f"kgops.cli.{module}").command
+        module = TOGETHER.get(name) or (f"{name}_" if iskeyword(name) else name)
+        found = importlib.import_module(f"kgops.cli.{module}")
+        command: click.Command = getattr(found, name if name in TOGETHER else "command")
         gc.enable()
         return command
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from kgops.cli.bench_page import quartiles, ratio
+from kgops.cli.bench_page import change_table, quartiles, ratio, spread_table
 from kgops.cli.bench_show import find, is_number
-from kgops.cli.bench_table import change_table, spread_table
 from kgops.cli.output import print_json, say
 from kgops.cli.session import existing
 from kgops.errors import Usage
@@ -23,9 +22,8 @@ from kgops.experiments.benchmark_results import (
     side_by_side,
 )
 from kgops.experiments.fingerprint import differences, machine_line
-from kgops.experiments.summary import Row
+from kgops.experiments.summary import NOTHING, Row
 from kgops.experiments.trial_result import Spread
-from kgops.experiments.verdicts import NOTHING
 from kgops.present.formats import UNKNOWN, columns, seconds_text, table, wrapped
 from storage.benches import Bench
 from storage.database import Connection

@@ -7,7 +7,7 @@ import shlex
 import click
 
 from kgops.cli.bench_page import page
-from kgops.cli.named_jobs import job_by_name
+from kgops.cli.command_line import job_by_name
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from kgops.cli import bench_table
+from kgops.cli import bench_page
+from kgops.cli.bench_claims import lines
 from kgops.cli.bench_page import page
-from kgops.cli.claims_page import lines
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
@@ -107,12 +107,12 @@ def _list(session: Session, words: tuple[str, ...], over_time: bool, limit: int,
         tell(f"The newest {limit:,}; --limit lists more.")
     shown = chosen[:limit]
     if as_json:
-        print_json([bench_table.as_table(one, over_time=over_time) for one in shown])
+        print_json([bench_page.as_table(one, over_time=over_time) for one in shown])
         return
     if not shown:
         tell("There are no benchmarks yet. Try:  kgops bench matrix nations.toml --vary batch_size=256,512")
         return
-    in_full = bench_table.over_time_lines if over_time else bench_table.answer_lines
+    in_full = bench_page.over_time_lines if over_time else bench_page.answer_lines
     lines = [line for one in shown for line in (*in_full(one), "")] if words or over_time else []
-    for line in (*(lines or [*bench_table.list_lines(shown), ""]), *bench_table.rule_lines()):
+    for line in (*(lines or [*bench_page.list_lines(shown), ""]), *bench_page.rule_lines()):
         say(line)

@@ -10,16 +10,20 @@ import re
 import secrets
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from html import escape
 from pathlib import Path
 
+import click
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from textual_serve.server import Server
 
+from kgops.cli.output import tell
 from kgops.errors import Unavailable
+from kgops.jobs.text import one_line
 
 _LOOPBACK = "127.0.0.1"
 # What a browser may call this machine, directly or through a tunnel. Nothing else may get into page and headers.
@@ -174,3 +178,23 @@ async def _serve(server: ScreensServer, port: int) -> None:
         await stopped.wait()
     finally:
         await runner.cleanup()
+
+
+class AddressPrinter:
+    """Prints each address to stdout, and how to use it to stderr."""
+
+    def __init__(self) -> None:
+        self._before = False
+
+    def __call__(self, address: str) -> None:
+        if self._before:
+            tell("Opened. The next address, for another browser, works once too:")
+        click.echo(address)
+        if not self._before:
+            port = address.partition(":")[2].partition(":")[2].partition("/")[0]
+            tell(
+                f"From another machine: ssh -N -L {port}:127.0.0.1:{port} {one_line(socket.gethostname())}"
+                " — then open the address there."
+            )
+            tell("The address works once. Ctrl-C ends the server; runs go on.")
+        self._before = True

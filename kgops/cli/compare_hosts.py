@@ -11,7 +11,7 @@ from pathlib import Path
 from kgops.cli.session import Session, existing, is_far
 from kgops.errors import Usage
 from kgops.hosts import registry
-from kgops.hosts.records import fetch_record, put
+from kgops.hosts.archive import fetch_record, put
 from kgops.hosts.run_actions import split_name
 from kgops.present.comparison import Comparison, compare
 from kgops.settings import Home, find_home, make_home

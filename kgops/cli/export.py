@@ -1,4 +1,4 @@
-"""`kgops export`: write runs as JSON, CSV, Parquet or TensorBoard files, or explanations as pictures."""
+"""`kgops export`: write runs as JSON, CSV or TensorBoard files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ FORMATS: dict[str, str] = {
     "json": "the whole record of runs, for `kgops import`; not their files, such as models, answers and explanations:"
     " tar",
     "csv": "a folder with runs.csv, metrics.csv and series.csv, in full precision",
-    "parquet": "those three tables, typed; needs pyarrow",
     "tensorboard": "a folder for `tensorboard --logdir`, which stores 32-bit values",
-    "svg": "a folder with a picture of each explanation of one explain run",
     "tar": "the folder with all files of one run that has ended, for `kgops pull`; `--output -` is stdout",
 }
 
@@ -49,22 +47,16 @@ def command(names: tuple[str, ...], wanted: str, output: Path | None, force: boo
 
     RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops export tag:paper --to csv`.
     """
-    if wanted == "svg" and output == Path("-"):
-        raise Usage("svg is a folder of pictures of one run", "name a folder: --output PATH")
     if output == Path("-") and wanted not in ("json", "tar"):
         raise Usage(f"{wanted} is written to files", "name them: --output PATH")
-    one_only = wanted in ("tar", "svg")
-    if one_only and len(set(names)) > 1:
-        raise Usage(f"{wanted} holds one run", "name one run")
+    if wanted == "tar" and len(set(names)) > 1:
+        raise Usage("tar holds one run", "name one run")
     session = existing()
     chosen = session.matching(names)
-    if one_only and len(chosen) > 1:
-        raise Usage(f"{wanted} holds one run; {len(chosen)} match", "name one run")
+    if wanted == "tar" and len(chosen) > 1:
+        raise Usage(f"tar holds one run; {len(chosen)} match", "name one run")
     if wanted == "tar":
         _write_tar(session, chosen, output, force=force)
-        return
-    if wanted == "svg":
-        _write_pictures(session, chosen, output, force=force)
         return
     if output == Path("-"):
         from kgops.supervisor.run_json import write_runs
@@ -105,33 +97,6 @@ def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, forc
     say(str(target))
 
 
-def _write_pictures(session: Session, chosen: list[Run], output: Path | None, *, force: bool) -> None:
-    from kgops.jobs.cluster import must_be_free, written
-    from kgops.present.explained_run import read_explained_run, title_of
-    from kgops.present.explanation_pictures import picture_of
-    from kgops.present.pictures import as_svg
-
-    (run,) = chosen
-    found = read_explained_run(session.home, run, every=True)
-    drawn = [one for one in found.predictions if one.facts]
-    if not drawn:
-        raise Usage(
-            f"run {run.id} ({run.workload}, {run.state}) has no explanations to draw",
-            "`kgops explain` finds them; `kgops bench export --to svg` draws benchmarks",
-        )
-    folder = output or Path(f"run-{run.id}-svg")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for one in drawn:
-            target = folder / f"explanation-{one.number}.svg"
-            must_be_free(target, force=force)
-            with written(target) as file:
-                file.write(as_svg(picture_of(found.graph(one), title_of(one))).encode())
-    except OSError as error:
-        raise Unavailable(f"cannot write {folder}: {os.strerror(error.errno or 0)}") from error
-    say(str(folder))
-
-
 def _default(chosen: list[Run], wanted: str) -> str:
     first = f"run-{chosen[0].id}" if len(chosen) == 1 else f"runs-{chosen[0].id}-and-{len(chosen) - 1}-more"
     return f"{first}.json" if wanted == "json" else f"{first}-{wanted}"
@@ -149,7 +114,7 @@ def _writer(wanted: str) -> Callable[..., None]:
     """Import the writer of this format only."""
     from importlib import import_module
 
-    modules = {"json": "supervisor.run_json", "csv": "interchange.tables", "parquet": "interchange.tables"}
+    modules = {"json": "supervisor.run_json", "csv": "interchange.export"}
     module = import_module(f"kgops.{modules.get(wanted, f'interchange.{wanted}')}")
     writer: Callable[..., None] = getattr(module, f"write_{wanted}")
     return writer

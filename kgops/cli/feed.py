@@ -69,7 +69,7 @@ def _say_run(name: str, alive_s: int) -> None:
         existing,
     )  # a feed of all runs opens the database itself, and settles nothing
     from kgops.hosts.run_picture import RunPictureReader
-    from kgops.supervisor.unsettled import needs_settling
+    from kgops.supervisor.pending import needs_settling
 
     session = existing()
     reader = RunPictureReader(session.home, session.conn, session.run(name).id)

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,7 +48,7 @@ def follow(session: Session, number: int, *, quiet: bool = False, log_from: int 
     begun = _get(session, number)
     first_attempt = begun.attempts + (begun.state in ("queued", "starting"))
     try:
-        with line if line is not None else _NullContext(), _Interrupts() as interrupts:
+        with line or nullcontext(), _Interrupts() as interrupts:
             run = _follow(session, number, line, interrupts, quiet, log_from)
     except (DatabaseDamaged, DatabaseNewer) as error:
         raise Unavailable(f"run {number} is no longer followed: {error.message}", error.hint) from error
@@ -293,11 +294,3 @@ class _Interrupts:
         if not self._held:
             self._held = True
             raise KeyboardInterrupt
-
-
-class _NullContext:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None

@@ -16,15 +16,13 @@ from kgops.cli.gpus_page import View, dotted, page, piped_lines
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError, Usage
-from kgops.gpus.history import GpuHistory
 from kgops.gpus.known import known_by_name
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import Snapshot
 from kgops.gpus.sampler import DRIVER_WITHIN_S, GpuSampler, silent
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
-from kgops.present.gpus import ExpectedStart, GpuUsage, GpuUsageReader, expected_start
-from kgops.present.host import HostReader
+from kgops.present.gpus import GpuUsage, GpuUsageReader
 from kgops.settings import find_home
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError
@@ -32,6 +30,7 @@ from storage.errors import DatabaseMissing, StorageError
 _INTERVAL_S = 1.0
 _TIMEOUT_S = 2.0
 _POLL_S = 0.1
+_HOME, _TO_THE_END, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"  # of a terminal
 _CPU_S = 0.2  # between two readings of the processes, for their share of a CPU
 
 
@@ -113,39 +112,19 @@ def _watch(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None,
 
 
 def _redraw(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None) -> None:
-    """Draw each reading, and the last one again when the terminal has another size."""
-    from kgops.cli.full_screen import full_screen, terminal_size
-    from kgops.cli.gpus_watch import watch_page  # both are needed here alone
-
-    host = HostReader(find_home() if session is None else session.home)
-    history, number = GpuHistory(), 0
-    newest = _first(sampler)
-    with full_screen() as screen:
-        while True:
-            view, size = _view(newest, reader, session), terminal_size()
-            if number != newest.number:
-                number = newest.number
-                history.add(newest.taken_at, newest.gpus)
-            start = _expected_start(view, session)
-            screen.show(watch_page(view, host.read(), size.columns, history.curves, start), size)
-            while newest.number == number and size == terminal_size():
-                time.sleep(_POLL_S)
-                newest = sampler.newest() or newest
-
-
-def _expected_start(view: View, session: Session | None) -> ExpectedStart | None:
-    """Of the first waiting run, as on the dashboard."""
-    from kgops.present.overview import eta_s  # needed here alone
-
-    if session is None:
-        return None
-    active = runs.in_states(session.conn, runs.ACTIVE)
-    ends = {
-        run.id: run.reported_at + eta
-        for run in active
-        if run.reported_at is not None and (eta := eta_s(run)) is not None
-    }
-    return expected_start(runs.in_states(session.conn, runs.WAITING), view.gpus, ends)
+    """Print the page over the last one, as often as it changes."""
+    shown = ""
+    for snapshot in _rounds(sampler):
+        columns, height = shutil.get_terminal_size()
+        lines = page(_view(snapshot, reader, session), columns - 1)
+        if len(lines) >= height:
+            more = len(lines) - height + 2
+            lines = [*lines[: max(height - 2, 0)], f"and {more:,} more lines"]
+        text = "".join(f"{line}{_TO_THE_END}\n" for line in lines)
+        if text != shown:
+            shown = text
+            sys.stdout.write(f"{_HOME}{text}{_BELOW}")
+            sys.stdout.flush()
 
 
 def _rounds(sampler: GpuSampler) -> Iterator[Snapshot]:

@@ -11,6 +11,7 @@ from kgops.gpus.processes import all_processes, is_mps_server
 from kgops.gpus.readings import GpuReading, NvmlProblem, Snapshot
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, age, amount, fitted, padded, whole, width_of
+from kgops.present.gpu_cells import gpu_row, load, short_name
 from kgops.present.gpus import GpuUsage
 
 _HEADS = ("GPU", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
@@ -59,7 +60,7 @@ def piped_lines(view: View) -> list[str]:
             continue
         cells = [
             f"{whole(gpu.memory_used_mib)}/{whole(gpu.memory_total_mib)} MiB",
-            *(whole(gpu.utilization_percent, "%"), whole(gpu.temperature_c, "°C"), _power(gpu)),
+            *(cell.text for cell in load(gpu_row(usage), with_units=True)),
             *(f"run {run.run}: {amount(run.used_mib, 'MiB')}" for run in usage.runs),
         ]
         out.append(f"{at}  {gpu.index}  {one_line(gpu.name or UNKNOWN)}  {'  '.join(cells)}")
@@ -83,16 +84,16 @@ def _driver(snapshot: Snapshot) -> str:
 
 def _gpus(gpus: tuple[GpuUsage, ...], columns: int) -> list[str]:
     rows: list[tuple[str, ...]] = []
-    for usage in gpus:
-        gpu = usage.reading
-        name = "does not answer" if gpu.problem is not None else _name(gpu.name)
-        rest = (whole(gpu.utilization_percent, "%"), whole(gpu.temperature_c, "°C"), _power(gpu))
-        capability = dotted(gpu.compute_capability) or UNKNOWN
-        rows.append((usage.label, name, capability, *_memory(gpu), *rest))
-        rows += [
-            (part.label, _slice_name(part.reading.name), "", *_memory(part.reading), "", "", "")
-            for part in usage.slices
-        ]
+    for part in (part for usage in gpus for part in (usage, *usage.slices)):
+        gpu, now = part.reading, gpu_row(part)
+        name = short_name(gpu.name)
+        if part.is_slice:
+            name = f"MIG {name.partition(' MIG ')[2]}" if " MIG " in name else name
+        elif gpu.problem is not None:
+            name = "does not answer"
+        capability = "" if part.is_slice else dotted(gpu.compute_capability) or UNKNOWN
+        cells = (cell.text for cell in load(now, with_units=True))
+        rows.append((part.label, name, capability, *_memory(gpu), *cells))
     return _table(_HEADS, rows, columns, shrink=1)
 
 
@@ -184,19 +185,3 @@ def _table(
         ).rstrip()
         for row in [list(heads), *cells]
     ]
-
-
-def _name(nvml_name: str | None) -> str:
-    return UNKNOWN if nvml_name is None else nvml_name.removeprefix("NVIDIA ").removeprefix("GeForce ")
-
-
-def _slice_name(nvml_name: str | None) -> str:
-    name = _name(nvml_name)
-    return "MIG " + name.partition(" MIG ")[2] if " MIG " in name else name
-
-
-def _power(gpu: GpuReading) -> str:
-    if gpu.power_w is None:
-        return UNKNOWN
-    limit = "" if gpu.power_limit_w is None else f"/{gpu.power_limit_w:.0f}"
-    return f"{gpu.power_w:.0f}{limit} W"

@@ -10,22 +10,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from kgops.cli.output import print_json, say, tell
-from kgops.errors import Unavailable
+from kgops.errors import Unavailable, Usage
 from kgops.hosts import registry
 from kgops.hosts.ask import Answer, ask
 from kgops.hosts.connection import Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
-from kgops.hosts.run_actions import refused, split_name
+from kgops.hosts.run_actions import plan_there, refused, split_name, start_there
 from kgops.hosts.run_mirror import LogCopy, RunMirror
 from kgops.hosts.watch import first_pictures
+from kgops.jobs.job import Job
 from kgops.jobs.text import from_bytes, one_line
 from kgops.present import report_page
 from kgops.present.run_detail import LogTail
 from kgops.settings import Home, find_home
+from kgops.workloads.job_files import with_absolute_paths
 
 _NO_LIMIT = 1 << 62
 _LOG_LINES = 200
@@ -121,3 +124,28 @@ def _placed(name: str) -> tuple[Home, Host, str]:
     home = find_home()
     host, number = split_name(name, registry.read(home))
     return home, host, number
+
+
+def start_on_host(job: Job, name: str, given: dict[str, Any]) -> int:
+    """Prints the run's name, as in `lab2:17`. Paths and runs that the job names are those of that host."""
+    home = find_home()
+    chosen = registry.pick(registry.read(home), name)
+    if len(chosen) != 1:
+        raise Usage(f"{name!r} names {len(chosen)} hosts", "a run starts on one: kgops run … --host NAME")
+    (host,) = chosen
+    job = with_absolute_paths(job, Path.cwd())
+    flags = [*(["--force"] if given["force"] else []), *(f"--tag={tag}" for tag in given["tags"])]
+    if given["dry_run"]:
+        shown = plan_there(home, host, job, [*flags, *(["--json"] if given["as_json"] else [])])
+        for line in shown.decode("utf-8", "replace").splitlines():
+            say(one_line(line, 4_000))
+        return 0
+    number = start_there(home, host, job, flags)
+    if given["as_json"]:
+        print_json({"host": host.name, "id": number})
+    else:
+        say(f"{host.name}:{number}")
+        tell(
+            f"It goes on there. `kgops runs --hosts {host.name}` lists it, `kgops pull {host.name}:{number}` brings it."
+        )
+    return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from kgops.cli.output import print_json, say, tell
-from kgops.errors import Unavailable
 from kgops.hosts import registry
 from kgops.hosts.registry import Host
 from kgops.present.formats import table
@@ -102,23 +101,3 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
                 f"{host.get('runs') or 0} runs{note}"
             )
     ctx.exit(0 if all(answered) else 1)
-
-
-@command.command(hidden=True, epilog="\b\nExample:  kgops hosts started 00112233445566778899aabbccddeeff")
-@click.argument("tokens", metavar="TOKEN...", nargs=-1, required=True)
-def started(tokens: tuple[str, ...]) -> None:
-    """Print the runs here that consoles of other machines started, by the tokens of those starts, as JSON."""
-    from kgops.cli.session import for_reading
-    from kgops.supervisor import pending
-    from storage import runs
-    from storage.errors import DatabaseMissing
-
-    try:
-        home, conn = for_reading()
-    except DatabaseMissing:
-        print_json({})
-        return
-    found = {token: number for token in tokens if (number := runs.started_as(conn, token)) is not None}
-    if len(found) < len(tokens) and pending.is_anything(home):
-        raise Unavailable("a run is not recorded yet", "try again")  # it may be the one
-    print_json(found)

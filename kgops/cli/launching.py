@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 import click
 
-from kgops.cli.disk import disk_line
 from kgops.cli.follow import follow
 from kgops.cli.job_options import click_decorators, given_values
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
-from kgops.cluster.submission import sbatch_lines
+from kgops.cluster.script import sbatch_lines
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
 from kgops.jobs.job import Job
 from kgops.jobs.option import Option
@@ -29,9 +28,9 @@ from kgops.planning.plan_job import Planned, refuse_what_cannot_fit
 from kgops.planning.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
 from kgops.planning.resolve import Choice
 from kgops.planning.start import as_recorded, child_command, fallbacks_below, launch
-from kgops.present.plan_words import starts_now, verdict
-from kgops.present.suggestion import suggested
-from kgops.present.training_run import names_a_run, with_run
+from kgops.present.asking import names_a_run, with_run
+from kgops.present.plan_sections import disk_text
+from kgops.present.plan_words import starts_now, suggested, verdict
 from kgops.settings import find_home
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor.pending import folders_past_the_record
@@ -108,7 +107,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
     job = with_flags(job, given)
     check_tags(given["tags"])
     if given["host"] is not None:
-        from kgops.cli.run_on_host import start_on_host
+        from kgops.cli.host_run import start_on_host
 
         return start_on_host(job, given["host"], given)
     job = with_the_run(job)
@@ -166,9 +165,6 @@ def with_the_run(job: Job) -> Job:
 
 
 def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
-    token: str | None = given.get("token")
-    if token is not None and (known := runs.started_as(session.conn, token)) is not None:
-        return known
     must_have_gpus(job)
     placed = plan_here(job, session.home, session.conn)
     planned = placed.planned
@@ -188,7 +184,6 @@ def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
         planned,
         _warn,
         each=placed.each,
-        token=token,
         forced=bool(given["force"]),
         repeats=given.get("repeats"),
     )
@@ -214,7 +209,7 @@ def show_plan(placed: Placement, filtering: FilteringPreview | None = None, *, a
     refused = refusal(planned)
     again = None if planned.suggestion is None else planned.suggestion.retrainings
     comments = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
-    comments += [*how_it_fits(placed), disk_line(planned)]
+    comments += [*how_it_fits(placed), f"disk: {disk_text(planned)}"]
     comments += [] if again is None else [f"{again}"]
     if refused is not None and refused.message not in placed.fit.words:
         comments.append(one_line(f"would not start here: {refused.message}"))
@@ -330,14 +325,13 @@ def _print_influences(session: Session, number: int) -> None:
 
 
 def _print_answers(session: Session, number: int, *, explains: bool) -> None:
-    """The explanations of an explain run, otherwise the first answers."""
-    if explains:
-        from kgops.cli.explanations_page import summary
-    else:
-        from kgops.cli.predictions_page import summary
+    """The explanations of an explain run, else the first answers."""
+    from kgops.cli import results_page
+
     run = runs.get(session.conn, number)
     if run is not None and run.state == "succeeded":
-        for line in summary(session.folder(run).results):
+        shown = results_page.explanations if explains else results_page.answers
+        for line in shown(session.folder(run).results):
             say(line)
 
 

@@ -11,13 +11,12 @@ from kgops.hosts import registry
 from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Row, accepted
-from kgops.hosts.rows import gpu_cells, run_of, sorted_gpus
-from kgops.hosts.started import Start, newest
-from kgops.hosts.starting import find_lost
+from kgops.hosts.rows import gpu_of, run_of, sorted_gpus
 from kgops.hosts.watch import first_pictures
 from kgops.present.columns import PRINTED, lines
-from kgops.present.formats import local_time, table
-from kgops.settings import Home, find_home
+from kgops.present.formats import table, whole
+from kgops.present.gpu_cells import GpuRow, load, short_name, users_in_full
+from kgops.settings import find_home
 
 _GPU_HEADS = ("HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS")
 
@@ -30,7 +29,7 @@ def show_gpus(words: str, as_json: bool) -> int:
         print_json([_gpus_table(state) for state in states])
     else:
         rows = [
-            (state.name, *gpu_cells(key, row, state.rows("process")))
+            (state.name, *_gpu_cells(gpu_of(key, row, state.rows("process"))))
             for state in states
             for key, row in sorted_gpus(state)
         ]
@@ -40,6 +39,15 @@ def show_gpus(words: str, as_json: bool) -> int:
         for state in states:
             _say_trouble(state)
     return 0 if all(state.has_picture for state in states) else 1
+
+
+def _gpu_cells(gpu: GpuRow) -> tuple[str, ...]:
+    """Number, name, memory used and usable, utilization, temperature, users."""
+    if gpu.problem is not None:
+        return gpu.label, short_name(gpu.name), "", "", "", "", f"does not answer: {gpu.problem}"
+    used = whole(gpu.used_mib), whole(gpu.usable_mib)
+    util, heat, _ = load(gpu, with_units=True)
+    return gpu.label, short_name(gpu.name), *used, util.text, heat.text, users_in_full(gpu)
 
 
 def _gpus_table(state: HostState) -> dict[str, Any]:
@@ -71,7 +79,6 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
     """`flags`: of `kgops runs`, which lists and filters on each host. Exit code 1 if a host has no list."""
     home = find_home()
     hosts = registry.pick(registry.read(home), words)
-    find_lost(home, hosts)
     answers = ask(home, hosts, ("runs", "--json", *flags))
     found = [_runs_of(answer) for answer in answers]
     if as_json:
@@ -100,32 +107,6 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
                 if answer.hint:
                     tell(f"Hint for {answer.host.name}: {answer.hint}")
     return 1 if any(problem for _, problem in found) else 0
-
-
-def show_remote(home: Home, at_most: int, *, as_json: bool = False) -> None:
-    """Runs started on other hosts from here, newest first, without asking the hosts."""
-    starts = newest(home)
-    if as_json:
-        print_json([{"host": one.host, "id": one.run, **_said(one)} for one in starts[:at_most]])
-    elif not starts:
-        tell("Nothing was started on another host from here. Start it there:  kgops run … --host NAME")
-    else:
-        _say_starts(starts[:at_most])
-    if len(starts) > at_most:
-        tell(f"{len(starts) - at_most:,} more: kgops runs --remote --limit {len(starts)}")
-
-
-def _say_starts(starts: Sequence[Start]) -> None:
-    rows = []
-    for one in starts:
-        lost = "" if one.run is not None else f"  (no answer came: kgops runs --hosts {one.host})"
-        rows.append((one.name, one.workload, local_time(one.at), one.label + lost))
-    for line in table(("HOST:RUN", "WORKLOAD", "SUBMITTED", "LABEL"), rows):
-        say(line)
-
-
-def _said(start: Start) -> dict[str, Any]:
-    return {"workload": start.workload, "label": start.label, "submitted_at": start.at}
 
 
 def _runs_of(answer: Answer) -> tuple[dict[int, Row], str | None]:

@@ -13,13 +13,12 @@ from kgops.cli.output import print_json, tell
 from kgops.cli.session import Session, for_writing
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts import registry
-from kgops.hosts.archive import ArchiveStream, NoSpace, unpack
+from kgops.hosts.archive import ArchiveStream, NoSpace, fetch_record, unpack
 from kgops.hosts.connection import Connection, Limits, meaning_of
-from kgops.hosts.records import fetch_record
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import split_name
+from kgops.interchange.import_folder import Pulled
 from kgops.interchange.importing import Imported, import_from
-from kgops.interchange.pulled import Pulled
 from kgops.jobs.files import read_table
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder

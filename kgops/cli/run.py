@@ -10,16 +10,15 @@ from typing import Any
 import click
 
 from kgops.cli import WORKLOADS, run_workload
+from kgops.cli.command_line import job_in_file, job_of_run
 from kgops.cli.groups import ByWorkload
 from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_table
 from kgops.cli.launching import common_options, merged, start
-from kgops.cli.named_jobs import job_in_file, job_of_run
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
-from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs.job import Job
-from kgops.workloads.job_files import read_job
+from kgops.workloads.job_files import read_job, with_absolute_paths
 from kgops.workloads.registry import WORKLOADS as WORKLOAD_OF
 from kgops.workloads.registry import workload_of
 
@@ -66,11 +65,6 @@ class Kinds(ByWorkload):
         return _CHANGES, _changes_of(again, args[0]), args
 
 
-_token = click.option(
-    "--token", hidden=True, help="Start it once, however often it is asked for with this word."
-)
-
-
 @click.group(
     cls=Kinds,
     invoke_without_command=True,
@@ -79,7 +73,6 @@ _token = click.option(
     epilog="\b\nExample:  kgops run --again 1 --seed 1",
 )
 @common_options
-@_token
 @click.option(
     "--again",
     metavar="RUN",
@@ -149,8 +142,7 @@ def _train_and_trace(data: dict[str, str]) -> Job:
 def _again_there(name: str, given: dict[str, Any]) -> int:
     """A run of another host is repeated where its data are, as it was."""
     from kgops.hosts import registry
-    from kgops.hosts.run_actions import split_name
-    from kgops.hosts.starting import again_there
+    from kgops.hosts.run_actions import again_there, split_name
     from kgops.settings import find_home
 
     passed = {"force", "tags", "detach", "as_json"}
@@ -163,7 +155,7 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
     home = find_home()
     host, number = split_name(name, registry.read(home))
     flags = [*(["--force"] if given["force"] else []), *(f"--tag={tag}" for tag in given["tags"])]
-    new = again_there(home, host, number, flags, lambda text: tell(f"Note: {text}"))
+    new = again_there(home, host, number, flags)
     if given["as_json"]:
         print_json({"host": host.name, "id": new})
     else:
@@ -206,7 +198,6 @@ def _changes_of(again: str, flag: str) -> click.Command:
 
 @click.command("FILE", hidden=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@_token
 @common_options
 @click.pass_context
 def _file(ctx: click.Context, /, file: Path, **given: Any) -> None:

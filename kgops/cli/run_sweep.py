@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from kgops.cli import run_workload
+from kgops.cli.command_line import job_by_name
 from kgops.cli.launching import common_options, launched, merged, plan_table, planned, show_plan, with_flags
-from kgops.cli.named_jobs import job_by_name
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_writing
 from kgops.experiments.variants import read_axis, variants

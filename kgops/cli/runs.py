@@ -20,14 +20,12 @@ from storage.errors import DatabaseMissing
 if TYPE_CHECKING:
     from storage.filters import Term
 
-_REMOTE = 5  # lines
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @click.command(
     epilog="\b\nExample:  kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20\n"
     "          kgops runs workload:train --metric test_mrr --csv --all > runs.csv\n"
-    "          kgops runs --remote"
 )
 @click.argument("terms", metavar="[FILTER]", nargs=-1)
 @click.option(
@@ -64,9 +62,6 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     metavar="NAMES",
     help="Of these hosts: all, or names and groups with commas.",
 )
-@click.option(
-    "--remote", is_flag=True, help="Runs started on other hosts from here, without asking the hosts."
-)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -86,7 +81,6 @@ def command(
     as_csv: bool,
     as_json: bool,
     hosts: str | None,
-    remote: bool,
 ) -> None:
     """List runs, newest first.
 
@@ -98,12 +92,11 @@ def command(
     That day is part of until:2026-01-31. Quote FILTER for the shell. If it starts with -, put -- before it.
 
     With --hosts each host lists and filters its own runs; exit code 1 if one does not answer, which a line says.
-    Runs that `kgops run --host` started on other hosts follow the runs of this machine.
     """
     if saved is not None:
-        from kgops.present import saved_filters
+        from kgops.present import listing
 
-        terms = (saved_filters.text_of(find_home(), saved), *terms)
+        terms = (listing.text_of(find_home(), saved), *terms)
     # What is wrong whatever runs there are is refused before any are looked for, here or on a host.
     if as_csv and as_json:
         raise Usage("--csv and --json exclude each other")
@@ -115,19 +108,6 @@ def command(
         from kgops.present.listing import refuse_replaced
 
         refuse_replaced(sort)
-    if remote:
-        from kgops.cli.on_hosts import show_remote
-
-        if (
-            parsed
-            or wanted != run_list.EVERYTHING
-            or any((hosts, sort != "id", ascending, after, everything, metrics, as_csv))
-        ):
-            raise Usage(
-                "--remote goes with --limit and --json only", "what runs there: kgops runs --hosts NAME"
-            )
-        show_remote(find_home(), limit, as_json=as_json)
-        return
     if hosts is not None:
         from kgops.cli.on_hosts import show_runs
 
@@ -147,7 +127,6 @@ def command(
             print_json([])
         else:
             _tell_no_run(run_list.EVERYTHING)
-            _say_remote()
         return
     _say_unknown(session, [*(term.key for term in parsed if term.kind == "metric"), *metrics])
     wanted = _with_terms(session, wanted, parsed)
@@ -180,8 +159,6 @@ def command(
             _print(session, page, columns)
         else:
             _tell_no_run(wanted, after)
-        if after is None and wanted == run_list.EVERYTHING:
-            _say_remote()
     if not everything and not is_last:
         tell(f"Next page: --after {page[-1].id}; --all lists all runs")
 
@@ -191,19 +168,8 @@ def _tell_no_run(wanted: run_list.Filter, after: int | None = None) -> None:
         tell(f"No more runs after {after}.")
     elif wanted != run_list.EVERYTHING:
         tell("No run matches.")
-    elif find_home().started.exists():
-        tell("No runs on this machine; those started on other hosts from here:")
     else:
         tell("No runs yet. Start one:  kgops exec -- python train.py")
-
-
-def _say_remote() -> None:
-    home = find_home()
-    if home.started.exists():
-        from kgops.cli.on_hosts import show_remote
-
-        say("")
-        show_remote(home, _REMOTE)
 
 
 class _Order(NamedTuple):

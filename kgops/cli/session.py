@@ -10,8 +10,8 @@ from kgops.cli.output import tell
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.text import one_line
 from kgops.settings import Home, find_home, make_home
+from kgops.supervisor.pending import needs_settling
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.unsettled import needs_settling
 from storage import runs
 from storage.database import BUSY_TIMEOUT_S, Connection, open_reader, open_writer
 from storage.errors import DatabaseBusy, DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError

@@ -1,50 +1,33 @@
-"""`kgops show`: state, options, attempts, metrics, files, messages, tags and notes of a run."""
+"""`kgops show` and `kgops report`: a run as text, or as one HTML page."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
-from kgops.cli import predictions_page
-from kgops.cli.disk import disk_of_run
-from kgops.cli.output import print_json, say
+from kgops.cli import results_page
+from kgops.cli.output import print_json, say, write_page
 from kgops.cli.session import Session, existing, is_far
 from kgops.errors import NoSuchRun
-from kgops.jobs.events import LIBRARIES, PROCESS_PEAK, STARTED
 from kgops.jobs.files import open_regular
 from kgops.jobs.text import lines, one_line
-from kgops.planning.fit import fit_of_run
-from kgops.planning.oom_fallbacks import skipped_lines
-from kgops.present.formats import (
-    UNKNOWN,
-    amount,
-    columns,
-    duration,
-    local_time,
-    off_by,
-    reported,
-    table,
-    wrapped,
-)
-from kgops.present.log_lines import shown
-from kgops.present.metric_order import MOST_SHOWN, most_important
-from kgops.present.quality import FILTERS, HEADS, NUMBERS
-from kgops.present.run_detail import RunDetail, read_run_detail
+from kgops.present import run_sections
+from kgops.present.formats import columns, local_time
+from kgops.present.log_lines import shown as shown_line
+from kgops.present.rows import Fact, printed, printed_facts
+from kgops.present.run_detail import read_run_detail
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.results import leaves
 from storage import attempts, reports, runs, series
-from storage.database import Connection
 from storage.runs import Run
 
 _SHOWN_WITH_LOG = ("failed", "out_of_memory", "interrupted")
 _LOG_LINES, _LOG_BYTES = 8, 16 << 10
-_ALLOCATED = "peak_allocated_mib"  # curve of torch's peak allocated GPU memory
 
 
 @click.command(epilog="\b\nExample:  kgops show last\n          kgops show lab2:17")
@@ -91,47 +74,33 @@ def as_table(session: Session, run: Run) -> dict[str, Any]:
 
 
 def _page(session: Session, run: Run) -> list[str]:
-    conn, folder = session.conn, session.folder(run)
-    detail = read_run_detail(session.home, conn, run.id, only=(LIBRARIES, PROCESS_PEAK))
+    folder = session.folder(run)
+    detail = read_run_detail(session.home, session.conn, run.id, points=0)
     if detail is None:
         raise NoSuchRun(f"run {run.id} has just been deleted", "`kgops runs` lists runs")
-    plan = runs.spec(conn, run.id).plan
-    fit = fit_of_run(run, detail.forecast)
-    why = fit.words if fit is not None else run.reason
-    out = [
-        f"run {run.id} · {run.workload} · {one_line(run.label)}",
-        f"  state      {run.state}" + (f": {one_line(why)}" if why else ""),
-        f"  submitted  {local_time(run.submitted_at)}",
-        f"  took       {duration(run.took_until(time.time()))}",
-        f"  exit code  {UNKNOWN if run.exit_code is None else run.exit_code}",
-        f"  profile    {one_line(run.profile or 'none')}",
-        f"  GPU        {one_line(run.gpu or 'none')}{_device(conn, run)}",
-        f"  memory     host peak {amount(run.peak_host_mib, 'MiB')} · GPU peak {amount(run.peak_gpu_mib, 'MiB')}"
-        f" · predicted {_predicted(session, detail)}",
-        *(f"  disk       {line}" for line in disk_of_run(plan, reports.metrics(conn, run.id))),
-        *([f"  data       {detail.data}"] if detail.data else []),
-        f"  folder     {folder.path}",
+    facts = [
+        run_sections.state(detail),
+        *run_sections.times(detail),
+        *run_sections.facts(detail),
+        Fact("folder", str(folder.path)),
+        *filter(None, [run_sections.progress(detail)]),
     ]
-    for event in detail.imported:
-        out.append(f"  imported   {local_time(event.at)} from {one_line(str(event.body.get('source')))}")
-    if run.done is not None:
-        total = f" of {run.total:g}" if run.total is not None else ""
-        out.append(f"  progress   {one_line(run.phase or '')} {run.done:g}{total}".rstrip())
-    if detail.tags:
-        out.append("  tags       " + " ".join(one_line(tag) for tag in detail.tags))
-    out += _attempts(detail, plan.get("skipped") or []) + _options(detail) + _metrics(session, detail)
-    if detail.quality:
-        out += ["", *table(HEADS, detail.quality, right=frozenset(HEADS[i] for i in NUMBERS))]
-    answers = predictions_page.summary(folder.results)
+    out = [f"run {run.id} · {run.workload} · {one_line(run.label)}", *printed_facts(facts)]
+    for shown in (
+        run_sections.attempts(detail),
+        run_sections.options(detail),
+        run_sections.metrics(detail),
+        run_sections.curves(detail),
+        run_sections.artifacts(detail),
+        run_sections.quality(detail),
+    ):
+        out += printed(shown)
+    answers = results_page.answers(folder.results)
     out += ["", *answers] if answers else []
     if leaves(run.workload, "explanations"):
-        from kgops.cli import explanations_page  # with it come pictures of graphs, for no other run
-
-        explained = explanations_page.summary(folder.results)
+        explained = results_page.explanations(folder.results)
         out += ["", *explained] if explained else []
-    if detail.messages:
-        messages = [(local_time(at), text) for at, text in detail.messages]
-        out += ["", *table(("TIME", "WORKER MESSAGE"), messages)]
+    out += printed(run_sections.messages(detail))
     if run.state in _SHOWN_WITH_LOG and (last := _last_lines(session, run)):
         out += [
             "",
@@ -146,122 +115,44 @@ def _page(session: Session, run: Run) -> list[str]:
 def _last_lines(session: Session, run: Run) -> list[str]:
     with suppress(OSError), os.fdopen(open_regular(session.folder(run).log), "rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - _LOG_BYTES, 0))
-        return [shown(raw)[: columns() - 2] for raw in file.read().splitlines() if raw.strip()][-_LOG_LINES:]
+        return [shown_line(raw)[: columns() - 2] for raw in file.read().splitlines() if raw.strip()][
+            -_LOG_LINES:
+        ]
     return []
 
 
-def _device(conn: Connection, run: Run) -> str:
-    """Return the device that the newest worker really used."""
-    devices = [event.body.get("device") for event in reports.events(conn, run.id, kinds=(STARTED,))]
-    return f" · the worker used {one_line(str(devices[-1]))}" if devices and devices[-1] else ""
+@click.command(
+    epilog="\b\nExample:  kgops report 42 --output run-42.html\n          kgops report lab2:17 --output lab2-17.html"
+)
+@click.argument("name", metavar="RUN")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Output file; default: run-N.html in this folder."
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def report(name: str, output: Path | None, force: bool) -> None:
+    """Write a run as one self-contained HTML page: results, curves, memory, options, the record.
 
+    lab2:17 is run 17 of host lab2, which may still run.
+    """
+    # A page and its pictures take long to import, and `show` needs none.
+    from kgops.present.explained_run import read_explained_run
+    from kgops.present.influences import of_run
+    from kgops.present.report_page import page
+    from kgops.present.run_detail import LogTail
 
-def _predicted(session: Session, detail: RunDetail) -> str:
-    """Return the predicted memory, what it covers, and its error if measured."""
-    run, traced = detail.run, detail.traced
-    predicted = amount(run.predicted_mib, "MiB")
-    if detail.process is not None and run.predicted_mib is not None:
-        return f"{predicted} of the process{_error(detail)}{_counted_by_worker(traced)}"
-    if traced is not None:
-        measured = _measured_step(session, run, traced)
-        return f"{predicted} of {one_line(traced['of'])}, by {one_line(traced['by'])}{measured}"
-    if run.predicted_mib is None or detail.forecast is None:
-        return predicted
-    return (
-        f"{predicted} on the GPU{_error(detail)}" if detail.forecast["on_gpu"] else f"{predicted} of tensors"
-    )
+    if is_far(name):
+        from kgops.cli.host_run import report_there
 
-
-def _error(detail: RunDetail) -> str:
-    """Return the error of the prediction; of a process its measured peak too, which includes its start."""
-    off = detail.prediction_error
-    if off is None:
-        return ""
-    if detail.process is None:
-        return f" ({off} measured)"
-    return f" ({amount(detail.process_mib, 'MiB')} measured; above its start {off})"
-
-
-def _counted_by_worker(traced: Mapping[str, Any] | None) -> str:
-    """Return the part that the worker counted, on which the prediction of the whole process is based."""
-    if traced is None:
-        return ""
-    return (
-        f"; counted: {amount(traced['mib'], 'MiB')} of {one_line(traced['of'])}, by {one_line(traced['by'])}"
-    )
-
-
-def _measured_step(session: Session, run: Run, traced: Mapping[str, Any]) -> str:
-    """Return torch's allocated GPU memory if only a step was predicted; torch does not count it on a CPU."""
-    allocated = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}.get(_ALLOCATED)
-    step = traced.get("step_mib")
-    if allocated is None or not step:
-        return ""
-    off = off_by(allocated, step)
-    return f" ({amount(allocated, 'MiB')} measured" + (f", {off})" if off else ")")
-
-
-def _attempts(detail: RunDetail, skipped: list[dict[str, Any]]) -> list[str]:
-    made = detail.attempts
-    if not made:
-        return []
-    rows = [
-        (
-            str(a.number),
-            a.outcome or "running",
-            duration((a.ended_at or time.time()) - a.started_at),
-            amount(a.peak_host_mib, "MiB"),
-            str(a.adoptions),
-            ", ".join(f"{name}={value}" for name, value in a.settings.items()),
-            a.reason or "",
-        )
-        for a in made
-    ]
-    heads = ("ATTEMPT", "OUTCOME", "TIME", "HOST PEAK", "ADOPTED", "SETTINGS", "WHY")
-    out = ["", *table(heads, rows, right=frozenset({"ATTEMPT", "TIME", "HOST PEAK", "ADOPTED"}))]
-    # The table is cut to the terminal's width; the run's own reason stands whole beside its state.
-    cut = [
-        a
-        for a in made
-        if a.reason and a.reason != detail.run.reason and one_line(a.reason) not in "\n".join(out)
-    ]
-    out += [f"attempt {a.number}: {one_line(a.reason or '')}" for a in cut]
-    if any(a.outcome == "out_of_memory" for a in made):
-        out += [f"not tried: {one_line(fallback)}" for fallback in skipped_lines(skipped)]
-    return out
-
-
-def _options(detail: RunDetail) -> list[str]:
-    """Return the options of the newest attempt: requested, applied, who chose them and why."""
-    rows = [
-        (row.name, row.requested or UNKNOWN, row.applied or UNKNOWN, row.effect, row.by, row.why)
-        for row in detail.options
-    ]
-    return ["", *table(("OPTION", "REQUESTED", "APPLIED", "EFFECT", "BY", "WHY"), rows)] if rows else []
-
-
-def _metrics(session: Session, detail: RunDetail) -> list[str]:
-    out: list[str] = []
-    run = detail.run
-    if detail.metrics:
-        rows = [(name, amount(value)) for name, value in detail.metrics]
-        out += ["", *table(("METRIC", "VALUE"), rows, right=frozenset({"VALUE"}))]
-        out += _more(run, detail.metrics_left_out, "metrics")
-    if {"best_valid_mrr", "test_mrr"} <= dict(detail.metrics).keys():
-        out += wrapped(FILTERS, columns())
-    curves = {one.name: one for one in series.of_run(session.conn, run.id)}
-    shown = most_important(curves)
-    if curves:
-        listed = [(name, str(curves[name].n), reported(curves[name].last_value)) for name in shown]
-        out += ["", *table(("CURVE", "POINTS", "LAST"), listed, right=frozenset({"POINTS", "LAST"}))]
-        out += _more(run, len(curves) - len(shown), "curves")
-    files = detail.artifacts
-    if files:
-        listed = [(a.kind, amount(a.bytes, "B"), a.path) for a in files[:MOST_SHOWN]]
-        out += ["", *table(("ARTIFACT", "SIZE", "PATH"), listed, right=frozenset({"SIZE"}))]
-        out += _more(run, len(files) - len(listed), "artifacts")
-    return out
-
-
-def _more(run: Run, count: int, what: str) -> list[str]:
-    return [f"… and {count:,} more {what}: kgops show {run.id} --json has all."] if count else []
+        found, number = report_there(name)
+        write_page(found, output or Path(f"run-{number.replace(':', '-')}.html"), force=force)
+        return
+    session = existing()
+    run = session.run(name)
+    detail = read_run_detail(session.home, session.conn, run.id)
+    assert detail is not None  # the run existed a moment ago
+    log = LogTail(detail.path, at_most=200).look(final=run.ended)
+    influences = of_run(session.home, run.id) if leaves(run.workload, "influences") else None
+    target = output or Path(f"run-{run.id}.html")
+    has_explanations = leaves(run.workload, "explanations")
+    explained = read_explained_run(session.home, run, every=True) if has_explanations else None
+    write_page(page(detail, log, influences, explained), target, force=force)

@@ -1,7 +1,8 @@
-"""`kgops stop`: send SIGTERM to runs, wait, then kill their process trees."""
+"""`kgops stop`, `resume` and `delete`: end runs, go on with ended ones, or remove them."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,9 +11,12 @@ import click
 
 from kgops.cli.job_options import FiniteRange
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import Session, for_changing, is_far, no_runs
-from kgops.errors import KgopsError
+from kgops.cli.session import Session, for_changing, for_writing, is_far, no_runs
+from kgops.errors import KgopsError, Usage
+from kgops.jobs.files import size_of
+from kgops.jobs.text import one_line
 from kgops.settings import find_home
+from kgops.streams import tolerate_output_errors
 from kgops.supervisor.control import ANSWERS_WITHIN_S, ask_to_stop, stop_by_folder, stop_run, wait_for_end
 from storage import runs
 from storage.database import open_reader
@@ -149,3 +153,66 @@ def _stop_there(
 
     stopped = run_actions.stop(find_home(), host, numbers, grace, waits=not no_wait)
     return [{"host": host.name, **one._asdict()} for one in stopped]
+
+
+@click.command(epilog="\b\nExample:  kgops resume 42 --detach")
+@click.argument("name", metavar="RUN")
+@click.option("--detach", is_flag=True, help="Print the run number and return at once.")
+@click.pass_context
+def resume(ctx: click.Context, name: str, detach: bool) -> None:
+    """Continue a run that was interrupted, stopped, failed or out of memory with a new attempt.
+
+    The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command restarts,
+    with KGOPS_ATTEMPT increased. lab2:17 is run 17 of host lab2, where it goes on without being followed."""
+    if is_far(name):
+        _resume_there(name)
+        return
+    # What starts and follows a run takes long to import, and `stop` has to answer.
+    from kgops.cli.follow import follow
+    from kgops.supervisor.launch import resume as resume_run
+
+    session = for_writing()
+    run = session.run(name)
+    log = session.folder(run).log
+    log_from = size_of(log)
+    resume_run(session.home, session.conn, run.id, lambda text: tell(f"Warning: {text}."))
+    tolerate_output_errors()
+    if detach:
+        say(str(run.id))
+        return
+    ctx.exit(follow(session, run.id, log_from=log_from))
+
+
+def _resume_there(name: str) -> None:
+    from kgops.hosts import registry
+    from kgops.hosts.run_actions import resume_there, split_name
+
+    home = find_home()
+    host, number = split_name(name, registry.read(home))
+    say(f"{host.name}:{resume_there(home, host, number)}")
+
+
+@click.command(epilog="\b\nExample:  kgops delete 41 42 --yes")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+def delete(names: tuple[str, ...], yes: bool) -> None:
+    """Delete ended runs: database rows, folders, checkpoints and results. This cannot be undone.
+
+    RUN is a number, a label, `last`, or a filter as of `kgops runs`. `kgops delete 'older:30d state:failed'`
+    deletes runs that match both.
+    """
+    from kgops.supervisor.deletion import delete_run, must_have_ended
+
+    session = for_changing(busy_timeout_s=10.0)
+    wanted = session.matching(names, only=lambda run: run.ended)
+    for run in wanted:
+        must_have_ended(session.home, session.conn, run.id)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Usage("cannot ask for confirmation without a terminal", "pass --yes")
+        for run in wanted:
+            say(f"run {run.id}  {run.state}  {one_line(run.label, 60)}")
+        click.confirm(f"Delete {len(wanted)} run(s) with their folders?", abort=True)
+    for run in wanted:
+        left = delete_run(session.home, session.conn, run.id)
+        say(f"run {run.id} deleted" + (f"; its files are left in {left}" if left is not None else ""))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,7 @@ from kgops.cli.job_options import add_options
 from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
-from kgops.cli.suggest_page import as_table, page
+from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
 from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job
@@ -27,8 +26,6 @@ from kgops.planning.launch_checks import must_have_gpus
 from kgops.planning.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.planning.resolve import on_the_cpu
 from kgops.planning.targets import Target, find_targets, selected_gpus
-from kgops.present.accuracy import accuracy_page, accuracy_table
-from kgops.present.end_time import end_time
 from kgops.settings import find_home
 from kgops.workloads.job_files import read_job, read_job_table
 from kgops.workloads.registry import WORKLOADS as WORKLOAD_OF
@@ -136,16 +133,9 @@ def _suggest(job: Job, given: dict[str, Any]) -> int:
     home = find_home()
     plans = [_plan_for(one, target) for one, target in _jobs_and_targets(job, given)]
     if given["as_json"]:
-        conn, now = record(), time.time()
         print_json(
             [
-                as_table(
-                    requested,
-                    one,
-                    refused,
-                    preview_filtering(one.planned, home),
-                    end=end_time(one, home, conn, now),
-                )
+                as_table(requested, one, refused, preview_filtering(one.planned, home))
                 for requested, one, refused in plans
             ]
         )

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
 from kgops.cli.command_line import as_command
-from kgops.cli.disk import disk_line
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
-from kgops.jobs.text import in_bytes, one_line
-from kgops.planning.filtering_preview import FilterCount, FilteringPreview
-from kgops.planning.plan_job import Planned, describe_changes
+from kgops.jobs.text import one_line
+from kgops.planning.corrections import Accuracy, Pair, accuracy
+from kgops.planning.filtering_preview import FilteringPreview
 from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import requires_gpu
 from kgops.planning.start import as_recorded
-from kgops.present.end_time import EndTime
+from kgops.present import plan_sections
 from kgops.present.formats import UNKNOWN, table
-from kgops.present.plan_words import (
-    change_words,
-    only_when_empty,
-    planned_options,
-    shown_value,
-    starts_now,
-    verdict,
-)
-from kgops.present.suggestion import about, suggested
-from kgops.present.what_if import predicted_time
+from kgops.present.plan_words import planned_options, suggested, verdict
+from kgops.present.rows import printed, printed_facts
 from kgops.workloads.registry import workload_of
-
-_MIB = 1 << 20
-_WORTH_A_LINE = 16 << 20  # bytes: less is written quickly
+from storage.predictions import Forecast
 
 
 def page(
@@ -45,102 +37,43 @@ def page(
 ) -> list[str]:
     """Return what is suggested in one sentence, options with reasons, memory, disk, time, alternatives and the command
     that starts `requested`."""
-    unusable = [] if placed.unused is None else [one_line(str(placed.unused)), ""]
-    sentence = suggested(placed.planned, filtering)
-    first = [*unusable, *([] if sentence is None else [sentence])]
-    return [*first, *_lines(requested, placed, refused, filtering, explain)]
+    planned, suggestion = placed.planned, placed.planned.suggestion
+    sentence = suggested(planned, filtering)
+    lines = [] if placed.unused is None else [one_line(str(placed.unused)), ""]
+    lines += [] if sentence is None else [sentence]
+    lines += [*_head(requested, placed), *printed(plan_sections.options(planned, with_sources=explain))]
+    facts = plan_sections.facts(planned, filtering)
+    if explain and suggestion is not None:
+        lines += printed(plan_sections.memory(suggestion))
+        facts = [one for one in facts if one.name != "memory"]
+    lines += ["", *printed_facts(facts, indent="")]
+    if suggestion is not None:
+        advice = plan_sections.advice(placed)
+        lines += ["", advice] if advice is not None and placed.fit.state != "later" else []
+        lines += printed(plan_sections.alternatives(suggestion))
+        lines += _filtering(filtering)
+    lines += ["", *(f"        {one_line(line)}" for line in placed.differences)] if placed.differences else []
+    job = requested if suggestion is None else _job_to_run(requested, suggestion)
+    return [*lines, *_start(job, placed, refused)]
 
 
-def _lines(
-    requested: Job,
-    placed: Placement,
-    refused: KgopsError | None,
-    filtering: FilteringPreview | None,
-    explain: bool,
-) -> list[str]:
+def _head(requested: Job, placed: Placement) -> list[str]:
+    """Return where it is planned and whether it fits; and the change with which it would start now."""
     planned = placed.planned
-    suggestion = planned.suggestion
     head = f"{requested.workload} {one_line(requested.label)}"
     # What requires a GPU and cannot have one runs on no CPU instead.
-    head += "" if requires_gpu(requested) and not planned.target.on_gpu else f" on {_where(planned)}"
-    if suggestion is None:
-        waits = [one_line(placed.fit.words)] if placed.fit.state == "later" else []
-        known = [f"memory: not predicted: {planned.unknown}", *waits, disk_line(planned, before="disk    ")]
-        return [
-            head if placed.fit.fits else f"{head}: {one_line(placed.fit.words)}",
-            "",
-            *_options(planned, explain),
-            "",
-            *known,
-            *_machine(placed),
-            *_start(requested, placed, refused),
-        ]
-    return [
-        f"{head}: {verdict(placed)}",
-        *_now(placed),
-        "",
-        *_options(planned, explain),
-        "",
-        *(_parts(suggestion) if explain else [_estimate_line(suggestion)]),
-        *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
-        disk_line(planned, before="disk    "),
-        *_graph_line(suggestion),
-        _time_line(planned, suggestion, filtering),
-        *_retraining_line(suggestion),
-        *_writing_line(planned),
-        *_alternatives(suggestion),
-        *_less_written(planned),
-        *_filtering(filtering),
-        *_machine(placed),
-        *_start(_job_to_run(requested, suggestion), placed, refused),
-    ]
-
-
-def _now(placed: Placement) -> list[str]:
-    """Return the nearest change with which the job would start now, if it would have to wait."""
-    if (near := starts_now(placed)) is not None:
-        return [near]
-    has_to_wait = placed.fit.state == "later" and placed.planned.target.on_gpu
-    return ["kgops can set no option that makes it fit now"] if has_to_wait else []
-
-
-def _machine(placed: Placement) -> list[str]:
-    """Return differences on other candidate GPUs."""
-    lines = [f"        {one_line(line)}" for line in placed.differences]
-    return ["", *lines] if lines else []
+    if not requires_gpu(requested) or planned.target.on_gpu:
+        head += f" on {plan_sections.where(planned.target)}"
+    if planned.suggestion is None:
+        return [head if placed.fit.state in ("now", "unknown") else f"{head}: {one_line(placed.fit.words)}"]
+    advice = plan_sections.advice(placed) if placed.fit.state == "later" else None
+    return [f"{head}: {verdict(placed)}", *([advice] if advice is not None else [])]
 
 
 def _filtering(preview: FilteringPreview | None) -> list[str]:
-    """Return the training triples and the time of a run with each filter."""
-    if preview is None or (preview.problem is None and not preview.tests):
-        return []
-    if preview.problem is not None:
+    if preview is not None and preview.problem is not None:
         return ["", one_line(preview.problem)]
-    own = preview.requested
-    every = [own] if own is not None else preview.filters
-    whole = () if own is not None else (("none", f"{preview.train:,}", "", _about(preview.all_s), ""),)
-    rows = [*whole, *(_filter_row(one) for one in every)]
-    heads = ("FILTER, CHANGES RESULTS", "TRIPLES", "EACH TEST", "TIME", "SPEED")
-    counted = len(every[0].left)
-    some = [] if counted == preview.tests else [f"counted for {counted:,} of {preview.tests:,} test triples"]
-    return ["", *table(heads, rows, right=frozenset(heads[1:])), *some]
-
-
-def _filter_row(count: FilterCount) -> tuple[str, ...]:
-    least, most = min(count.left), max(count.left)
-    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    some = "about " if count.is_estimate else ""
-    return (
-        count.flags,
-        f"{some}{count.together:,}",
-        each,
-        _about(count.takes_s),
-        f"{count.times_as_fast:.3g}x",
-    )
-
-
-def _about(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else about(seconds)
+    return printed(plan_sections.filters(preview))
 
 
 def as_table(
@@ -148,8 +81,6 @@ def as_table(
     placed: Placement,
     refused: KgopsError | None,
     filtering: FilteringPreview | None = None,
-    *,
-    end: EndTime,
 ) -> dict[str, Any]:
     planned = placed.planned
     suggestion = planned.suggestion
@@ -168,10 +99,6 @@ def as_table(
         "now": placed.fit.state,
         "verdict": verdict(placed),
         "unusable_gpus": None if placed.unused is None else str(placed.unused),
-        "begins_in_s": end.begins_in_s,
-        "takes_s": end.takes_s,
-        "ends_in_s": end.ends_in_s,
-        "is_measured": end.is_measured,
         "other_gpus": placed.differences,
         "filtering": None if filtering is None else filtering.as_table(),
         "refused": None if refused is None else refused.message,
@@ -199,134 +126,8 @@ def as_table(
     }
 
 
-def _where(planned: Planned) -> str:
-    target = planned.target
-    name = f"GPU {target.gpu_name} {one_line(target.title)}" if target.gpu_name else one_line(target.title)
-    if target.usable_mib is None:
-        return f"{name} (its memory is unknown)"
-    free = f", {target.free_mib:,.0f} free now" if target.free_mib is not None else ""
-    limit = f", --memory-limit {target.limit_mib:,}" if target.limit_mib is not None else ""
-    return f"{name} ({target.usable_mib:,.0f} MiB{free}{limit})"
-
-
-def _options(planned: Planned, explain: bool) -> list[str]:
-    rows = []
-    for one in planned_options(planned):
-        why = f"{one.reason} ({one.source})" if explain and one.source else one.reason
-        shown = (shown_value(value) for value in (one.requested, one.applied))
-        rows.append((one.option, *shown, one.chosen_by, why or ""))
-    return table(("OPTION", "REQUESTED", "VALUE", "BY", "WHY"), rows)
-
-
-def _estimate_line(suggestion: Suggestion) -> str:
-    rows = suggestion.best.estimate.explain()
-    parts = " · ".join(f"{row.part} {row.size / _MIB:,.0f}" for row in rows if row.size >= _MIB / 2)
-    best = suggestion.best
-    return f"memory  {best.estimate.total_mib:,.0f} MiB + {MARGIN:.0%} margin = {best.need_mib:,.0f}: {parts}"
-
-
-def _parts(suggestion: Suggestion) -> list[str]:
-    best = suggestion.best
-    rows = [
-        (row.part, f"{row.size / _MIB:,.1f}", "yes" if row.is_measured else "not yet", row.description)
-        for row in best.estimate.explain()
-    ]
-    rows.append(("total", f"{best.estimate.total_mib:,.1f}", "", f"peak, while {best.estimate.phase}"))
-    rows.append(
-        ("with margin", f"{best.need_mib:,.1f}", "", f"{MARGIN:.0%}, in case the prediction is too low")
-    )
-    heads = ("PART", "MIB", "MEASURED", "CONTENT")
-    return table(heads, rows, right=frozenset({"MIB"}))
-
-
-def _graph_line(suggestion: Suggestion) -> list[str]:
-    """Return the published size of a graph that is not downloaded."""
-    counts = suggestion.job_size.counts
-    if not counts.published:
-        return []
-    size = f"{counts.entities:,} entities, {counts.relations:,} relations, {counts.train:,} training triples"
-    assumed = "; planned as one query per training triple" if counts.assumed else ""
-    return [f"graph   {size}: as published, not downloaded yet{assumed}"]
-
-
-def _time_line(planned: Planned, suggestion: Suggestion, filtering: FilteringPreview | None) -> str:
-    what = "in total" if workload_of(planned.job).epochs is None else "per epoch"
-    expected = _expected(suggestion)
-    predicted = predicted_time(suggestion)
-    if suggestion.is_filtered and filtering is not None:
-        takes_s = None if filtering.requested is None else filtering.requested.takes_s
-        return (
-            f"time    {'unknown' if takes_s is None else f'about {about(takes_s)} in total'}, with filtering"
-        )
-    if predicted is not None:
-        return f"time    {predicted}"
-    if expected is None:
-        if workload_of(suggestion.job_size.job).stages is not None:
-            return "time    not estimated for a pipeline as a whole; plan its stages one by one"
-        where = one_line(suggestion.target.title)
-        return f"time    unknown: no run like it was measured on {where} yet; only ratios are known"
-    middle, low, high, runs = expected["s"], expected["low_s"], expected["high_s"], expected["runs"]
-    return f"time    {middle:.3g} s {what} ({low:.3g} to {high:.3g}, from {runs} runs here)"
-
-
-def _retraining_line(suggestion: Suggestion) -> list[str]:
-    """Return how often the run retrains, and the time of that."""
-    again = suggestion.retrainings
-    return [] if again is None else [f"        {again}"]
-
-
-def _writing_line(planned: Planned) -> list[str]:
-    """Return the time to write the results, if they are large."""
-    disk = planned.disk
-    if disk is None or disk.use.written < _WORTH_A_LINE:
-        return []
-    size = in_bytes(disk.use.written)
-    if disk.write_speed is None or disk.writing_s is None:
-        return [f"        and writing {size}: time unknown, since no run has written as much here yet"]
-    rate = f"{disk.write_speed.mib_per_s:,.0f} MiB/s, from {disk.write_speed.samples} runs here"
-    return [f"        and {disk.writing_s:.3g} s writing {size} ({rate})"]
-
-
-def _less_written(planned: Planned) -> list[str]:
-    disk = planned.disk
-    if disk is None or disk.fits:
-        return []
-    if disk.nearest is None:
-        return ["", "no option makes it fit on the disk: free some space, or use another disk"]
-    change, size = disk.nearest
-    return ["", f"nearest change that fits on the disk: {change}, {in_bytes(size)}"]
-
-
 def _expected(suggestion: Suggestion) -> dict[str, Any] | None:
     return None if suggestion.expected is None else suggestion.expected._asdict()
-
-
-def _alternatives(suggestion: Suggestion) -> list[str]:
-    if not suggestion.fits:
-        near = suggestion.nearest
-        return [
-            "",
-            f"nearest change that fits: {change_words(near)}"
-            if near
-            else "kgops can set no option that makes it fit",
-        ]
-    if not suggestion.others:
-        return []
-    rows = [
-        (
-            describe_changes(one.changes) or "as requested",
-            one.effect,
-            f"{one.need_mib:,.0f}",
-            _speed(one, suggestion),
-        )
-        for one in suggestion.others
-    ]
-    heads = (f"ALSO FITS{only_when_empty(suggestion).upper()}", "EFFECT", "MIB", "SPEED")
-    return ["", *table(heads, rows, right=frozenset({"MIB", "SPEED"}))]
-
-
-def _speed(candidate: Candidate, suggestion: Suggestion) -> str:
-    return f"{suggestion.best.seconds / candidate.seconds:.2f}x" if candidate.seconds else UNKNOWN
 
 
 def _option(candidate: Candidate, suggestion: Suggestion) -> dict[str, Any]:
@@ -359,3 +160,68 @@ def _start(job: Job, placed: Placement, refused: KgopsError | None) -> list[str]
         *([f"on a machine with a {one_line(target.title)}:"] if is_elsewhere else []),
         command,
     ]
+
+
+_NO_RUN = "No run has a predicted and a measured peak yet: start one with `kgops run`."
+
+
+def accuracy_page(forecasts: Iterable[Forecast]) -> list[str]:
+    rows = []
+    for on, on_gpu, pairs, errors in _accuracies(forecasts):
+        cells = (
+            (f"{errors.median_error:.1%}", f"{errors.worst_under:+.1%}", f"{errors.worst_over:+.1%}")
+            if errors
+            else (UNKNOWN, UNKNOWN, UNKNOWN)
+        )
+        rows.append((one_line(on), str(len(pairs)), *cells, _compared(on_gpu)))
+    if not rows:
+        return [_NO_RUN]
+    heads = ("ON", "RUNS", "MEDIAN ERROR", "WORST UNDER", "WORST OVER", "COMPARED")
+    return table(heads, rows, right=frozenset(heads[1:5]))
+
+
+def accuracy_sentences(forecasts: Iterable[Forecast]) -> list[str]:
+    """What the page says, for places that are narrower than its table."""
+    return [
+        f"{one_line(on)}, {len(pairs):,} run{'' if len(pairs) == 1 else 's'}: "
+        + (
+            f"median error {errors.median_error:.1%}, worst under {errors.worst_under:+.1%}, "
+            f"worst over {errors.worst_over:+.1%} "
+            if errors
+            else "error unknown "
+        )
+        + f"({_compared(on_gpu)})"
+        for on, on_gpu, pairs, errors in _accuracies(forecasts)
+    ] or [_NO_RUN]
+
+
+def accuracy_table(forecasts: Iterable[Forecast]) -> list[dict[str, Any]]:
+    return [
+        {
+            "on": on,
+            "compared": _compared(on_gpu),
+            "runs": len(pairs),
+            "median_error": errors.median_error if errors else None,
+            "worst_under": errors.worst_under if errors else None,
+            "worst_over": errors.worst_over if errors else None,
+        }
+        for on, on_gpu, pairs, errors in _accuracies(forecasts)
+    ]
+
+
+def _accuracies(forecasts: Iterable[Forecast]) -> list[tuple[str, bool, list[Pair], Accuracy | None]]:
+    by: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
+    for one in forecasts:
+        if one.measured_mib is not None and one.predicted_mib is not None:
+            by[one.on, one.on_gpu].append(Pair(one.predicted_mib, one.measured_mib))
+    # The memory of a process is its own: no other process causes an error, so none is dropped.
+    return [
+        (on, on_gpu, pairs, accuracy(pairs) if on_gpu else accuracy(pairs, furthest=math.inf))
+        for (on, on_gpu), pairs in sorted(by.items())
+    ]
+
+
+def _compared(on_gpu: bool) -> str:
+    if on_gpu:
+        return "GPU memory: all that the run held"
+    return "process memory: the peak of the worker process above its start"

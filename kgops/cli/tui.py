@@ -1,4 +1,4 @@
-"""`kgops tui`: open the dashboard. Only this command imports the screens package."""
+"""`kgops tui` and `kgops serve`: open the dashboard, here or in a browser. Only this file imports the screens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgops.errors import Usage
+from kgops.errors import Unavailable, Usage
 
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host
@@ -37,7 +37,7 @@ def command() -> None:
     """Open the dashboard: GPUs, runs, their curves and logs. Runs go on when you close it.
 
     KGOPS_THEME sets the theme: dark, light or safe (for the colour-blind). NO_COLOR turns colours off,
-    KGOPS_ASCII=1 signs that are not ASCII; both also for `kgops gpus --watch`.
+    KGOPS_ASCII=1 signs that are not ASCII.
     KGOPS_NOTIFY tells of new alerts: bell rings, osc9 asks the terminal for a notification.
     """
     open_screens()
@@ -76,3 +76,27 @@ def _browser_size() -> tuple[int, int]:
     values = {name: os.environ.pop(name, "") for name in _SET_BY_SERVE}
     columns, lines = values["COLUMNS"], values["ROWS"]
     return int(columns) if columns.isdecimal() else 80, int(lines) if lines.isdecimal() else 24
+
+
+@click.command(epilog="\b\nExample:  kgops serve --port 8123")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; default: a free one.")
+def serve(port: int | None) -> None:
+    """Serve the dashboard to a browser and print its address. Ctrl-C ends it, and runs go on.
+
+    kgops listens on 127.0.0.1 only. Use an SSH tunnel from another machine. Each printed address works once."""
+    import importlib.util
+
+    from kgops.settings import find_home, make_home
+
+    if importlib.util.find_spec("textual_serve") is None:
+        raise Unavailable("textual-serve is not installed", "install it: pip install 'kgops[serve]'")
+    from kgops.cli.browser import AddressPrinter
+    from kgops.cli.browser import serve as serve_browser
+    from kgops.cli.output import tell
+
+    home = find_home()
+    make_home(home)
+    log = home.path / "serve.log"
+    log.write_text("")
+    serve_browser(port, log, AddressPrinter())
+    tell("The dashboard is no longer served; runs go on.")

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from kgops.cluster import slurm_commands as commands
-from kgops.cluster.script import script
-from kgops.cluster.submission import Submission, submissions
+from kgops.cluster.script import Submission, script, submissions
 from kgops.errors import KgopsError, Unavailable
 from kgops.jobs import events, manifest
 from kgops.jobs.files import open_regular, read_json, read_regular, write_json

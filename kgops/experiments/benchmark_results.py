@@ -9,9 +9,8 @@ from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 from kgops.experiments.fingerprint import device, differences, hardware, host_of
-from kgops.experiments.summary import Row, rows
+from kgops.experiments.summary import FEWEST, NOTHING, Row, is_control, noise_of, rows
 from kgops.experiments.trial_result import Spread
-from kgops.experiments.verdicts import FEWEST, NOTHING, is_control, noise_of
 from kgops.jobs.text import clock
 from kgops.present.formats import amount, seconds_text
 from storage import benches, measurements

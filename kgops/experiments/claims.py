@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from kgops.experiments.documented import DOCUMENT_TABLES, OPTIONS, PART_OF_OPTIONS, TABLES, Option, Row
-from kgops.experiments.trial_result import Spread, metric_ratios, ratios, spread_of, troubles
-from kgops.experiments.verdicts import (
+from kgops.experiments.summary import (
     FEWEST,
     NO_VERDICT,
     NOTHING,
@@ -19,6 +18,7 @@ from kgops.experiments.verdicts import (
     noise_of,
     noises,
 )
+from kgops.experiments.trial_result import Spread, metric_ratios, ratios, spread_of, troubles
 from kgops.jobs.numbers import median
 from kgops.workloads.registry import LEFT_OUT
 from storage import benches, measurements

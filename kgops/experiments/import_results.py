@@ -1,4 +1,4 @@
-"""Import of benchmarks and values that `kgops bench export --to json` wrote.
+"""Import of benchmarks that `kgops bench export --to json` wrote.
 
 They keep the fingerprint of the machine that measured them; their runs are not imported.
 """
@@ -6,7 +6,7 @@ They keep the fingerprint of the machine that measured them; their runs are not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from kgops.jobs.text import is_timestamp
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import Connection
-from storage.measurements import Measurement
 from storage.schema import ANY, Maybe, schema_error
 
 _OPTION = {"requested": ANY, "applied": ANY, "why": Maybe(str)}
@@ -57,25 +56,14 @@ _BENCH = {
     "begun_at": float,
     "ended_at": Maybe(float),
 }
-_METRIC = {
-    **dict.fromkeys(("name", "subject", "unit", "command"), str),
-    "against": Maybe(str),
-    "value": float,
-    "low": Maybe(float),
-    "high": Maybe(float),
-    "n": int,
-    "fingerprint": _MACHINE,
-    "at": float,
-}
 
 
 @dataclass(frozen=True)
 class Imported:
-    """Result of an import: `bench` is the new number, `metrics` counts new values; `known`: it was imported before."""
+    """Result of an import: `known`: it was imported before."""
 
     what: str
-    bench: int | None = None
-    metrics: int = 0
+    bench: int
     known: bool = False
 
 
@@ -85,8 +73,6 @@ def import_file(conn: Connection, path: Path) -> Imported:
         body = read_any(path)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from error
-    if isinstance(body, list):
-        return _metrics(conn, path, body)
     return _bench(conn, path, body)
 
 
@@ -127,27 +113,6 @@ def _pair(path: Path, record: Mapping[str, Any], names: list[str]) -> Pair:
         *(record["round"], record["variant"], None, None, dict(record["baseline"]), dict(record["measured"])),
         *(record["busy"], tuple(record["noted"]), record["at"]),
     )
-
-
-def _metrics(conn: Connection, path: Path, body: list[Any]) -> Imported:
-    """Single values; those of a benchmark come with the import of the benchmark."""
-    _refuse(path, schema_error(body, [_METRIC], "metrics"))
-    here = {_identity(m) for m in measurements.all_of(conn)}
-    new = []
-    for one in body:
-        _refuse(path, _bad_time(one["at"]))
-        m = Measurement(
-            **{f.name: one.get(f.name) for f in fields(Measurement) if f.name not in ("run", "bench")}
-        )
-        if _identity(m) not in here:
-            here.add(_identity(m))
-            new.append(m)
-    measurements.add_all(conn, new)
-    return Imported(f"{len(body):,} values", metrics=len(new), known=not new)
-
-
-def _identity(m: Measurement) -> tuple[Any, ...]:
-    return m.name, m.subject, m.against, m.at, m.value, measurements.fingerprint_key(m.fingerprint)
 
 
 def _refuse(path: Path, trouble: str | None) -> None:

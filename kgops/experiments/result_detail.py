@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from kgops.experiments.benchmark_list import OPTIONS, Entry
 from kgops.experiments.benchmark_results import FAILED, Change, Series, compared
-from kgops.experiments.charts import Curve, curves_by_size
 from kgops.experiments.claims import Page, page
 from kgops.experiments.fingerprint import hardware, machine_line
 from kgops.experiments.summary import Row, rows
@@ -82,3 +82,35 @@ def _spread(one: Metric) -> Spread:
         one.value if one.high is None else one.high,
         one.n,
     )
+
+
+@dataclass(frozen=True)
+class Curve:
+    name: str
+    points: tuple[tuple[float, Spread], ...]
+
+
+def curves_by_size(rows: Sequence[Row], plan: Mapping[str, Any]) -> dict[str, list[Curve]]:
+    """Curves of seconds for each varied name; empty if its values are not numbers."""
+    varied = {one["name"]: one.get("varied") or {} for one in plan["variants"]}
+    axes = dict.fromkeys(name for setting in varied.values() for name in setting)
+    return {axis: list(_curves(axis, rows, varied)) for axis in axes}
+
+
+def _curves(axis: str, rows: Sequence[Row], varied: Mapping[str, Mapping[str, Any]]) -> Iterator[Curve]:
+    """One curve over the axis for each combination of the other varied options."""
+    groups: dict[str, list[tuple[float, Spread]]] = {}
+    for row in rows:
+        setting = varied.get(row.variant, {})
+        size = setting.get(axis)
+        if row.seconds is None or isinstance(size, bool) or not isinstance(size, (int, float)):
+            continue
+        rest = " ".join(f"{name}={_word(value)}" for name, value in setting.items() if name != axis)
+        groups.setdefault(rest or "time", []).append((float(size), row.seconds))
+    for name, points in groups.items():
+        if len(points) > 1:
+            yield Curve(name, tuple(points))
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from kgops.experiments.trial_result import Spread, alike, ratios, spread_of, troubles
-from kgops.experiments.verdicts import Noise, Verdict, is_control, noises, of_both, of_trouble, steadiness
+from kgops.experiments.trial_result import Quantity, Spread, alike, ratios, spread_of, troubles
 from kgops.jobs.numbers import median
+from kgops.workloads.registry import LEFT_OUT
 from storage import benches, measurements
 from storage.benches import Bench, Pair
 from storage.database import Connection
@@ -183,3 +183,104 @@ def _measurement(
         at=bench.ended_at or time.time(),
         bench=bench.id,
     )
+
+
+# Of an option; of the baseline and of the control; of any of them.
+Verdict = Literal[
+    "effective",
+    "no effect",
+    "harmful",
+    "baseline",
+    "steady",
+    "unsteady",
+    "not measured yet",
+    "cannot be tested here",
+]
+NO_VERDICT: tuple[Verdict, ...] = ("not measured yet", "cannot be tested here")
+Noise = Mapping[Quantity, float]  # deviation of the control from 1
+
+NOTHING = 0.05  # a smaller deviation is no effect, however certain
+FEWEST = 3  # pairs; fewer give no useful quartiles
+APART = 2.0  # upper / lower quartile; above it the machine was too noisy for a verdict
+RULE = (
+    "A benchmark compares each variant with its baseline, pair by pair; the control (“… again”) is a "
+    "second run of the baseline. An option is effective if the interquartile range (IQR) of its ratios "
+    f"lies above 1, harmful if it lies below 1, in both cases by more than {NOTHING:.0%} and more than the "
+    "control's deviation; otherwise it has no effect. What has not run, what --quick leaves out, and an option with "
+    f"fewer than {FEWEST} pairs are not measured yet. An option cannot be tested here if this machine lacks what it "
+    f"needs, or if its IQR spans 1 and the ends differ by more than a factor of {APART:g}. The control "
+    f"shows the machine's noise: steady if its IQR lies within {NOTHING:.0%} of 1, else unsteady."
+)
+
+
+def is_control(variant: str, baseline: str) -> bool:
+    """Whether the variant is the control: the baseline run again, which shows the machine's noise."""
+    return variant == f"{baseline} again"
+
+
+def noise_of(control: Spread | None) -> float:
+    """Deviation from 1 that counts as no effect: the rule's minimum, or the control's deviation if larger."""
+    return NOTHING if control is None else max(NOTHING, _off(control))
+
+
+def noises(pairs: Sequence[Pair], baseline: str) -> Noise:
+    """Noise of speed and memory, from the control's pairs if there are any."""
+    controls = [pair for pair in pairs if is_control(pair.variant, baseline)]
+    quantities: tuple[Quantity, ...] = ("speed", "memory")
+    return {quantity: noise_of(spread_of(ratios(controls, quantity))) for quantity in quantities}
+
+
+def steadiness(speed: Spread | None, memory: Spread | None) -> tuple[Verdict, str]:
+    """Verdict on the control, whose differences come from the machine."""
+    enough = _enough(speed)
+    if speed is None or enough is not None:
+        return "not measured yet", enough or ""
+    why = f"differs by up to {_off(speed):.0%}" if _off(speed) > NOTHING else ""
+    if memory is not None and _off(memory) > NOTHING:
+        why = "; ".join(filter(None, (why, f"memory differs by up to {_off(memory):.0%}")))
+    return "unsteady" if why else "steady", why
+
+
+def effect_of(ratio: Spread | None, noise: float = NOTHING) -> tuple[Verdict, str]:
+    """Verdict (effective, no effect or harmful), and the reason."""
+    enough = _enough(ratio)
+    if ratio is None or enough is not None:
+        return "not measured yet", enough or ""
+    if ratio.low > 1 + noise:
+        return "effective", ""
+    if ratio.high < 1 / (1 + noise):
+        return "harmful", ""
+    if ratio.low < 1 < ratio.high and ratio.high > APART * ratio.low:
+        return "cannot be tested here", f"quartiles from {ratio.low:.2f} to {ratio.high:.2f}"
+    beyond = ratio.low > 1 + NOTHING or ratio.high < 1 / (1 + NOTHING)
+    return "no effect", f"the control differs by up to {noise:.0%}" if beyond else ""
+
+
+def of_both(speed: Spread | None, memory: Spread | None, noise: Noise) -> tuple[Verdict, str]:
+    """Verdict on time, with the verdict on memory as reason if it differs."""
+    verdict, why = effect_of(speed, noise["speed"])
+    other, _ = effect_of(memory, noise["memory"])
+    if verdict in NO_VERDICT or other in (verdict, *NO_VERDICT):
+        return verdict, why
+    return verdict, "; ".join(filter(None, (why, f"memory: {other}")))
+
+
+def of_trouble(trouble: str) -> tuple[Verdict, str]:
+    """Verdict on a variant that did not run, and the reason."""
+    return "not measured yet" if LEFT_OUT in trouble else "cannot be tested here", trouble
+
+
+def shown(verdict: str, why: str) -> str:
+    """Verdict and reason as all tables show them."""
+    return f"{verdict} ({why})" if why else verdict
+
+
+def _enough(ratio: Spread | None) -> str | None:
+    """Reason why there are not enough data for a verdict, or None."""
+    if ratio is None:
+        return "no pair has this value"
+    return f"{ratio.n} of at least {FEWEST} pairs" if ratio.n < FEWEST else None
+
+
+def _off(control: Spread) -> float:
+    return max(control.high - 1, 1 / control.low - 1)

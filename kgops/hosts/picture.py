@@ -7,10 +7,10 @@ import time
 from kgops.errors import KgopsError
 from kgops.gpus.sampler import GpuSampler
 from kgops.hosts.protocol import Picture, Row, fields_of, sendable
-from kgops.present.alerts import live_alerts, recorded_alerts
 from kgops.present.gpus import GpuProcess, GpuUsage, GpuUsageReader
+from kgops.present.overview import live_alerts, recorded_alerts
 from kgops.settings import Home
-from kgops.supervisor.unsettled import may_be_outdated
+from kgops.supervisor.pending import may_be_outdated
 from storage import alerts, run_list, runs
 from storage.database import Connection, changed_since, explained, open_reader
 from storage.errors import DatabaseMissing, StorageError

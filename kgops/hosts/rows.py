@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
-from kgops.present.formats import UNKNOWN, whole
+from kgops.present.gpu_cells import GpuRow, GpuUser
 
 if TYPE_CHECKING:
     from storage.runs import Run
@@ -33,32 +33,25 @@ def sorted_gpus(state: HostState) -> list[tuple[str, Row]]:
     return sorted(state.rows("gpu").items(), key=lambda one: [int(part) for part in one[0].split(":")])
 
 
-def users_of(label: str, processes: Mapping[str, Row]) -> str:
-    """`run 7, ada 2,048 MiB`: who holds the GPU, most memory first."""
-    held: dict[str, float] = {}
-    for row in processes.values():
-        gpu = text(row.get("gpu"))
+def gpu_of(label: str, row: Row, processes: Mapping[str, Row]) -> GpuRow:
+    """The GPU as its host describes it."""
+    held: dict[tuple[int | None, str], float] = {}
+    for process in processes.values():
+        gpu, run = text(process.get("gpu")), number(process.get("run"))
         if gpu == label or gpu.startswith(f"{label}:"):
-            run = row.get("run")
-            who = f"run {run}" if run is not None else text(row.get("user")) or UNKNOWN
-            held[who] = held.get(who, 0.0) + (number(row.get("used_mib")) or 0.0)
-    ordered = sorted(held.items(), key=lambda one: (-one[1], one[0]))
-    return ", ".join(f"{who} {mib:,.0f} MiB" if mib else who for who, mib in ordered)
-
-
-def gpu_cells(label: str, row: Row, processes: Mapping[str, Row]) -> tuple[str, ...]:
-    """Number, name, memory used and usable, utilization, temperature, users."""
-    name = text(row.get("name")).removeprefix("NVIDIA ") or UNKNOWN
-    if row.get("problem"):
-        return (label, name, "", "", "", "", f"does not answer: {text(row['problem'])}")
-    return (
+            user = (None, text(process.get("user"))) if run is None else (int(run), "")
+            held[user] = held.get(user, 0.0) + (number(process.get("used_mib")) or 0.0)
+    ordered = sorted(held.items(), key=lambda one: (-one[1], one[0][1]))
+    return GpuRow(
         label,
-        name,
-        whole(number(row.get("memory_used_mib"))),
-        whole(number(row.get("memory_total_mib"))),
-        whole(number(row.get("utilization_percent")), "%"),
-        whole(number(row.get("temperature_c")), "°C"),
-        users_of(label, processes),
+        text(row.get("name")) or None,
+        number(row.get("memory_used_mib")),
+        number(row.get("memory_total_mib")),
+        number(row.get("used_by_runs_mib")),
+        utilization_percent=number(row.get("utilization_percent")),
+        temperature_c=number(row.get("temperature_c")),
+        users=tuple(GpuUser(run, name or None, mib) for (run, name), mib in ordered),
+        problem=text(row.get("problem")) or None,
     )
 
 

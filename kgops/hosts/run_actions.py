@@ -1,4 +1,4 @@
-"""Stops runs of another host, by the command a person would type there; names of such runs, and what they answer."""
+"""Starts, resumes, repeats and stops runs of another host, by the commands a person would type there."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from kgops.errors import Unavailable, Usage, WontFit
 from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.registry import Host
+from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
 _PATIENCE_S = 120.0
+_STARTING_S = 300.0
 _STOPPING_S = 3600.0  # a job may have named a long grace
 STATES = frozenset(
     ("queued", "starting", "running", "succeeded", "failed", "out_of_memory", "cancelled", "interrupted")
@@ -34,6 +36,38 @@ def split_name(name: str, hosts: dict[str, Host]) -> tuple[Host, str]:
     return hosts[host], number
 
 
+def start_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> int:
+    """The number of the run there, which no longer needs this machine. Whether a start happened whose answer is lost,
+    the host knows: the error says how to look."""
+    return _started(home, host, ("run", "-", "--detach", *flags), job.as_toml().encode())
+
+
+def resume_there(home: Home, host: Host, number: str) -> int:
+    return _started(home, host, ("resume", "--detach", "--", number))
+
+
+def again_there(home: Home, host: Host, number: str, flags: Sequence[str] = ()) -> int:
+    """The number of the new run there."""
+    return _started(home, host, ("run", f"--again={number}", "--detach", *flags))
+
+
+def plan_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> bytes:
+    """What `kgops run --dry-run` prints there."""
+    return _ask(home, host, ("run", "-", "--dry-run", *flags), _STARTING_S, job.as_toml().encode()).out
+
+
+def _started(home: Home, host: Host, words: Sequence[str], said: bytes = b"") -> int:
+    """The run's number that a command printed."""
+    answer = _ask(home, host, words, _STARTING_S, said)
+    number = answer.out.strip()
+    if not number.isdigit() or len(number) > 18:
+        shown = one_line(number[:60].decode("utf-8", "replace"))
+        raise Unavailable(
+            f"{host.name}: what it printed is not a run's number: {shown!r}", _LOOK.format(host)
+        )
+    return int(number)
+
+
 def stop(
     home: Home, host: Host, numbers: Sequence[str], grace_s: float | None = None, *, waits: bool
 ) -> list[Stopped]:
@@ -46,17 +80,6 @@ def stop(
     if len(known) != len(numbers):
         raise Unavailable(f"{host.name}: what it printed is not a list of runs", _LOOK.format(host))
     return known
-
-
-def number_in(answer: Answer) -> int:
-    """The run's number that a command printed."""
-    number = answer.out.strip()
-    if not number.isdigit() or len(number) > 18:
-        shown = one_line(number[:60].decode("utf-8", "replace"))
-        raise Unavailable(
-            f"{answer.host.name}: what it printed is not a run's number: {shown!r}", _LOOK.format(answer.host)
-        )
-    return int(number)
 
 
 def refused(answer: Answer) -> Unavailable | Usage | WontFit:
@@ -73,8 +96,10 @@ def refused(answer: Answer) -> Unavailable | Usage | WontFit:
 _LOOK = "`kgops runs --hosts {0.name}` shows what became of it"
 
 
-def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float = _PATIENCE_S) -> Answer:
-    (answer,) = ask(home, [host], words, patience_s)
+def _ask(
+    home: Home, host: Host, words: Sequence[str], patience_s: float = _PATIENCE_S, said: bytes = b""
+) -> Answer:
+    (answer,) = ask(home, [host], words, patience_s, said=said)
     if answer.problem is not None:
         raise refused(answer)
     return answer

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kgops.hosts.mirror import Mirror, Unusable, message_of
+from kgops.hosts.protocol import Misfit, from_json
 from kgops.hosts.run_picture import MOST_BUCKETS, MOST_CURVES
-from kgops.hosts.typed_json import Misfit, from_json
 from kgops.present.run_detail import Curve, RunDetail
 from storage.runs import STATES
 from storage.series import Bucket

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kgops.errors import NoSuchRun
-from kgops.hosts.protocol import LONGEST_LINE
-from kgops.hosts.typed_json import to_json
+from kgops.hosts.protocol import LONGEST_LINE, to_json
 from kgops.jobs.files import open_regular
 from kgops.present.run_detail import Curve, read_run_detail
 from kgops.settings import Home

@@ -6,12 +6,17 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+from kgops.jobs.cluster import must_be_free, written
 from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
 from storage import reports, run_list, runs, series
 from storage.database import Connection
+from storage.runs import COLUMNS
+from storage.transfer import Rows
 
 _BLOCK = 500
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would evaluate such a cell
@@ -57,3 +62,46 @@ def csv_line(cells: Sequence[Any]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue()
+
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "runs": (*COLUMNS, "tags"),
+    "metrics": ("run", "label", "name", "value"),
+    "series": ("run", "name", "n", "step", "value", "at"),
+}
+Line = Sequence[Any]
+
+
+def write_csv(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
+    """Numbers with all digits; empty cells for NaN and infinity."""
+    paths = _paths(target, force)
+    with ExitStack() as files:
+        out = {name: files.enter_context(written(path)) for name, path in paths.items()}
+        for name, columns in TABLES.items():
+            out[name].write(csv_line(list(columns)).encode())
+        for rows in runs:
+            for name, lines in _lines(rows):
+                out[name].writelines(csv_line([cell(x) for x in line]).encode() for line in lines)
+
+
+def _paths(target: Path, force: bool) -> dict[str, Path]:
+    paths = {name: target / f"{name}.csv" for name in TABLES}
+    for path in paths.values():
+        must_be_free(path, force=force)
+    target.mkdir(parents=True, exist_ok=True)
+    return paths
+
+
+def _lines(rows: Rows) -> Iterator[tuple[str, Iterator[Line]]]:
+    run = rows.run
+    tags = " ".join(row["tag"] for row in rows.tables["tag"])
+    yield "runs", iter([[*(run[name] for name in COLUMNS), tags]])
+    yield "metrics", ((run["id"], run["label"], row["name"], row["value"]) for row in rows.tables["metric"])
+    yield (
+        "series",
+        (
+            (run["id"], curve.name, n, *point)
+            for curve in rows.curves
+            for n, point in enumerate(zip(curve.steps, curve.values, curve.times, strict=True))
+        ),
+    )

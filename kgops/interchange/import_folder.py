@@ -9,19 +9,19 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from kgops.errors import BadInput, Unavailable, Usage
-from kgops.interchange.holes import write_with_holes
-from kgops.interchange.pulled import Pulled, add_record
 from kgops.jobs import manifest
-from kgops.jobs.files import ROOM, NotAFile, open_regular, read_json, write_json
+from kgops.jobs.files import ROOM, NotAFile, open_regular, read_json, write_json, write_with_holes
 from kgops.settings import Home
 from kgops.supervisor import locks, rebuild, run_folder
 from kgops.supervisor.import_record import NOT_ENDED, enter, host_of, origin, staging
 from kgops.supervisor.plan_file import Plan, as_table, misfit, read_plan
 from kgops.supervisor.run_folder import RunFolder
-from storage import transfer
+from storage import attempts, reports, series, transfer
 from storage.database import Connection
+from storage.transfer import Rows
 
 _BLOCK = 1 << 20
 _HINT = "give an unchanged folder of kgops or of the scripts, or an export (`kgops export --to json`)"
@@ -225,3 +225,33 @@ def _left_out_message(others: list[Path], folder: Path) -> list[str]:
     first = NotAFile(others[0], others[0].lstat().st_mode)
     more = f", and {len(others) - 1:,} more" if len(others) > 1 else ""
     return [f"{others[0].relative_to(folder)} is not imported{more}: {first.strerror}"]
+
+
+class Pulled(NamedTuple):
+    """A run of another host, whose folder was copied."""
+
+    name: str  # as in lab2:17
+    record: Rows | None = None  # None: it did not come
+
+
+def add_record(conn: Connection, number: int, rows: Rows) -> None:
+    """Tags, notes, peaks, and curves that the supervisor sampled. ValueError: one of them fits no row."""
+    with transfer.row_errors():
+        reports.change_tags(conn, number, add=[row["tag"] for row in rows.tables["tag"]], remove=[])
+        for note in rows.tables["note"]:
+            reports.add_note(conn, number, note["at"], note["text"])
+        for attempt in rows.tables["attempt"]:
+            attempts.note_peaks(
+                conn,
+                number,
+                attempt["number"],
+                gpu_mib=attempt["peak_gpu_mib"],
+                host_mib=attempt["peak_host_mib"],
+                cpu_s=attempt["cpu_s"],
+            )
+        known = {one.name for one in series.of_run(conn, number)}
+        for curve in rows.curves:
+            if curve.name not in known:
+                points = zip(curve.steps, curve.values, curve.times, strict=True)
+                series.append(conn, number, [series.Point(curve.name, *point) for point in points])
+        series.settle(conn, number)

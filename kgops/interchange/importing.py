@@ -12,6 +12,7 @@ from typing import Any
 
 from kgops.errors import BadInput, Unavailable, Usage
 from kgops.interchange.import_folder import (
+    Pulled,
     copy_files,
     describe,
     import_folder,
@@ -20,7 +21,6 @@ from kgops.interchange.import_folder import (
     not_as_ours,
 )
 from kgops.interchange.import_scripts import is_output, read_output
-from kgops.interchange.pulled import Pulled
 from kgops.jobs.files import NotAFile, read_json, read_regular
 from kgops.jobs.text import one_line
 from kgops.settings import Home

@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kgops.errors import BadJob, KgopsError, Unavailable, Usage
 
@@ -208,3 +208,19 @@ def run_of(path: Path) -> Path | None:
         ):
             return above
     return None
+
+
+_BLOCK = 1 << 16
+
+
+def write_with_holes(file: BinaryIO, data: bytes) -> int:
+    """Adds the data at the end of the file, its zeros as holes; the number of bytes that take room."""
+    written = 0
+    for begin in range(0, len(data), _BLOCK):
+        block = data[begin : begin + _BLOCK]
+        if block == bytes(len(block)):
+            file.truncate(file.seek(0, os.SEEK_END) + len(block))
+            file.seek(0, os.SEEK_END)
+        else:
+            written += file.write(block)
+    return written

@@ -34,14 +34,13 @@ def launch(
     say: Callable[[str], None] = lambda text: None,
     *,
     each: Sequence[Planned] = (),
-    token: str | None = None,
     forced: bool = False,
     repeats: int | None = None,
 ) -> int:
     """Starts or queues a run of the job and returns its number.
 
     `each`: the plans per GPU, where GPUs differ; the GPU it gets decides. `say` gets the reason if an accepted run
-    cannot start at once. Of all launches with one `token` the first makes a run, and the others return its number.
+    cannot start at once.
     A `forced` run's workers do what they would refuse without it, also after a resume, and may replace output files.
     A worker notes what has changed in the data since the run that it `repeats`.
     """
@@ -61,7 +60,7 @@ def launch(
         Private(command, dict(os.environ), guard_files(), str(cwd)),
         describe_environment(for_worker(planned.environment, os.environ)),
     )
-    return accept(home, conn, accepted, say, token=token)
+    return accept(home, conn, accepted, say)
 
 
 def child_command(job: Job) -> list[str]:

@@ -24,9 +24,8 @@ from kgops.settings import Home
 from kgops.supervisor import locks, run_folder
 from kgops.supervisor.attempt_end import ending_of, write_end
 from kgops.supervisor.end_hook import hooks_of
-from kgops.supervisor.linked_folder import is_own
 from kgops.supervisor.pending import is_being_launched
-from kgops.supervisor.run_folder import RunFolder, number_of
+from kgops.supervisor.run_folder import RunFolder, is_own, number_of
 from storage import run_list, runs
 from storage.database import integrity_problems, library_version, open_reader
 from storage.errors import DatabaseMissing, StorageError

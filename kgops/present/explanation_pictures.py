@@ -9,7 +9,7 @@ from itertools import pairwise
 from kgops.jobs.text import one_line
 from kgops.present.explanation_graph import ExplanationEdge, ExplanationGraph, Place, route
 from kgops.present.formats import fitted, width_of
-from kgops.present.html_page import HUES, LIGHT_HUES
+from kgops.present.html_page import HUES
 from kgops.present.pictures import Line, Picture, Point, Shape, Text, arrowhead, rounded_box
 
 # Of a picture, in its units.
@@ -35,7 +35,7 @@ def picture_of(graph: ExplanationGraph, title: str) -> Picture:
     for i, node in enumerate(graph.nodes):
         parts += _node(node.name, places[i], is_end=i < 2)
     legend, height = _legend(graph, width, round(_lane_at(graph.lanes - 1) + _BOX_HEIGHT / 2) + 2 * _MARGIN)
-    return Picture(width, height, one_line(title), [*parts, *legend], LIGHT_HUES)
+    return Picture(width, height, one_line(title), [*parts, *legend])
 
 
 def _lane_at(lane: int) -> float:

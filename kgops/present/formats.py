@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from kgops.jobs.text import clock, on_or_off, one_line
@@ -87,21 +87,29 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: frozenset[str] = frozenset(),
+    whole: Collection[int] = (),
 ) -> list[str]:
-    """Return aligned lines. The last column is cut to fit the terminal."""
+    """Return aligned lines. The last column is cut to fit the terminal, or continues below in rows of `whole`."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max([width_of(head), *(width_of(row[i]) for row in cells)]) for i, head in enumerate(heads)]
     if sys.stdout.isatty():
         before = sum(widths[:-1]) + 2 * (len(widths) - 1)
         widths[-1] = max(min(widths[-1], columns() - before), 8)
-    out = []
-    for row in [list(heads), *cells]:
+    out: list[str] = []
+    for number, row in enumerate([list(heads), *cells], -1):
         fields = [
             padded(fitted(cell, w), w, right=head in right)
             for cell, w, head in zip(row, widths, heads, strict=True)
         ]
-        out.append("  ".join(fields).rstrip())
+        more: list[str] = []
+        if number in whole and width_of(row[-1]) > widths[-1]:
+            indent = " " * (sum(widths[:-1]) + 2 * (len(widths) - 1))
+            fields[-1], *more = wrapped(row[-1], widths[-1])
+        out += ["  ".join(fields).rstrip(), *(indent + line for line in more)]
     return out
 
 

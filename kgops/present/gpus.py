@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kgops.gpus.process_details import ProcessDetails, ProcessReader
-from kgops.gpus.processes import all_processes, sum_of
+from kgops.gpus.processes import ProcessDetails, ProcessReader, all_processes, sum_of
 from kgops.gpus.readings import GpuReading, ProcessReading, usable
 from kgops.settings import Home
 from kgops.supervisor import processes

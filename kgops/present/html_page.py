@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kgops import __version__
 from kgops.jobs.text import clock, lines
+from kgops.present.rows import Fact, Section
 
 HUES = 8
-LIGHT_HUES = ("#0b63b0", "#c25700", "#00785a", "#a63c82", "#8a6d00", "#2a8fbd", "#c0262d", "#6a5acd")
+_LIGHT = ("#0b63b0", "#c25700", "#00785a", "#a63c82", "#8a6d00", "#2a8fbd", "#c0262d", "#6a5acd")
 _DARK = ("#6cb2ff", "#ff9e4a", "#3ecf9d", "#e58cc7", "#e3c14a", "#7fd4f5", "#ff7b7b", "#b3a5ff")
 _INKS = {
     "ink": ("#111", "#eee"),
@@ -23,7 +24,7 @@ _INKS = {
 
 def _colours(dark: bool) -> str:
     """Of the page and its charts, as custom properties."""
-    hues = {f"hue{i}": one for i, one in enumerate(_DARK if dark else LIGHT_HUES)}
+    hues = {f"hue{i}": one for i, one in enumerate(_DARK if dark else _LIGHT)}
     named = {name: pair[dark] for name, pair in _INKS.items()} | hues
     good_and_bad = {"good": "#3ecf9d", "bad": "#ff7b7b"} if dark else {"good": "#00705a", "bad": "#b3151c"}
     shade = {"shade": "#22252b" if dark else "#f4f5f7"}
@@ -159,6 +160,21 @@ def table(
     return f'<div class="wide">{chr(10).join([*out, "</tbody></table>"])}</div>'
 
 
+def section_table(shown: Section) -> str:
+    """The table of a section and the sentences below it; nothing without lines."""
+    rows = [[piece.text for piece in line.cells] for line in shown.lines]
+    marked = [any(piece.tone in ("warn", "bad") for piece in line.cells) for line in shown.lines]
+    heads = [shown.columns[0].head.lower(), *(column.head for column in shown.columns[1:])]
+    below = "".join(f'<p class="dim">{text(one)}</p>' for one in shown.below)
+    return table(heads, rows, right=shown.right, marked=marked) + (below if rows else "")
+
+
+def facts_line(facts: Iterable[Fact]) -> str:
+    """Facts joined by `·`."""
+    said = " · ".join(f"{one.name} {one.text}" for one in facts)
+    return f'<p class="dim">{text(said)}</p>' if said else ""
+
+
 def mib(value: float | None) -> str:
     """With one digit; of less than 0.05 MiB it says so."""
     if value is None:
@@ -166,5 +182,5 @@ def mib(value: float | None) -> str:
     return "under 0.1" if 0 < value < 0.05 else f"{value:,.1f}"
 
 
-def moment(at: float) -> str:
-    return clock(at, "%Y-%m-%d %H:%M:%S")
+def moment(at: float | None) -> str:
+    return "n/a" if at is None else clock(at, "%Y-%m-%d %H:%M:%S")

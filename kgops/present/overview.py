@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
+from kgops.jobs.events import PROCESS_PEAK
 from kgops.jobs.numbers import mean
-from kgops.present.alerts import note_of_fallback, recorded_alerts
-from kgops.supervisor.alerts import Alert
+from kgops.jobs.text import clock
+from kgops.present.gpus import GpuUsage
+from kgops.settings import Home
+from kgops.supervisor.alerts import Alert, AlertKind, disk_alerts, diverged_alert, gpu_alerts, stall_alerts
 from storage import alerts, attempts, run_list, runs, series
 from storage.database import Connection
 from storage.runs import Run
-from storage.series import Series
+
+if TYPE_CHECKING:
+    from kgops.gpus.facts import UnusableGpus
 
 _CURVE_BUCKETS = 1024
 
@@ -35,7 +42,6 @@ class EndedRun:
     run: Run
     steps: str | None
     notes: tuple[Alert, ...]
-    libraries_mib: float | None = None  # host memory before its worker read any data
     process_mib: float | None = None  # peak of the worker process, where the whole process was predicted
 
 
@@ -116,14 +122,68 @@ def _ended(conn: Connection, run: Run) -> EndedRun:
         fallbacks = runs.spec(conn, run.id).plan.get("fallbacks") or []
         settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
         steps = fallbacks_taken(settings, fallbacks)
-    curves = series.of_run(conn, run.id)
-    libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
-    return EndedRun(
-        run, steps, tuple(note_of_fallback(conn, run)), libraries, _process_peak(conn, run, curves)
-    )
+    return EndedRun(run, steps, tuple(note_of_fallback(conn, run)), _process_peak(conn, run))
 
 
-def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | None:
-    """The process's peak; None for older runs, where only tensors were predicted."""
-    peak = next((one.last_value for one in curves if one.name == PROCESS_PEAK), None)
+def _process_peak(conn: Connection, run: Run) -> float | None:
+    """The process's peak, where that was predicted."""
+    peak = next((one.last_value for one in series.of_run(conn, run.id) if one.name == PROCESS_PEAK), None)
     return peak if peak is not None and runs.spec(conn, run.id).plan.get("process") else None
+
+
+def recorded_alerts(conn: Connection) -> tuple[Alert, ...]:
+    """Unacknowledged alerts of the record, newest first, however many runs ended since."""
+    seen = alerts.acknowledged(conn)
+    found = []
+    for run in alerts.ended_badly(conn):
+        kind: AlertKind = "out of memory" if run.state == "out_of_memory" else "failed"
+        why = run.reason or "out of memory after the last fallback"
+        text = why if kind == "out of memory" else f"{run.state}: {run.reason or 'for an unknown reason'}"
+        found.append(Alert(kind, f"{run.state}:run {run.id}:{run.attempts}", text, run))
+    for number, names in alerts.diverged(conn).items():
+        run_of = runs.get(conn, number)
+        if run_of is not None and (alert := diverged_alert(run_of, names)).name not in seen:
+            found.append(alert)
+    newest = sorted(found, key=lambda one: -(one.run.ended_at or time.time()) if one.run else 0.0)
+    return tuple(newest)
+
+
+def live_alerts(
+    home: Home,
+    running: Iterable[Run],
+    gpus: Sequence[GpuUsage],
+    now: float,
+    unusable: UnusableGpus | None = None,
+) -> tuple[Alert, ...]:
+    """Alerts of this moment: GPUs that torch cannot use, a run without progress, a GPU that is full or hot, a disk
+    that is short."""
+    found = []
+    if unusable is not None:
+        name = f"unusable:{clock(now, '%Y-%m-%d')}"
+        found = [Alert("GPU", name, unusable.headline, gpu=gpus[0].reading.index, detail=unusable.why)]
+    found += [*disk_alerts(home, now), *(alert for run in running for alert in stall_alerts(run, now))]
+    for usage in gpus:
+        others = [one.name for one in usage.others[:3]]
+        found += gpu_alerts(usage.reading, usage.used_by_runs_mib, others, now)
+    return tuple(found)
+
+
+def note_of_fallback(conn: Connection, run: Run) -> list[Alert]:
+    """That a run had to go on with other options."""
+    if not run.oom_attempts or run.state in ("out_of_memory", "failed"):
+        return []
+    often = {1: "once", 2: "twice"}.get(run.oom_attempts, f"{run.oom_attempts} times")
+    last = attempts.of_run(conn, run.id)[-1].number
+    now = f"{run.state.replace('_', ' ')} in" if run.ended else "now in"
+    return [Alert("note", f"fallback:run {run.id}", f"out of memory {often}, {now} attempt {last}", run)]
+
+
+def ended_while_away(conn: Connection) -> str | None:
+    """`while you were away: 2 finished, 1 out of memory`; None if no run ended since a console was left."""
+    left = alerts.left_at(conn)
+    ended = alerts.ended_since(conn, left) if left is not None else {}
+    words = {"succeeded": "finished", "out_of_memory": "out of memory", "cancelled": "stopped"}
+    counts = [f"{ended[state]} {words.get(state, state)}" for state in runs.ENDED if state in ended]
+    if not counts:
+        return None
+    return f"while you were away: {', '.join(counts)}"

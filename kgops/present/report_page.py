@@ -8,19 +8,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kgops.jobs import toml
+from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
+from kgops.present import run_sections
 from kgops.present.curve_chart import Clock, draw, short
-from kgops.present.differing_options import differing_options
-from kgops.present.explained_run import ExplainedRun
-from kgops.present.formats import value_text
-from kgops.present.html_page import Number, document, fold, grid, mib, moment, numbers, section, table, text
+from kgops.present.explained_run import ExplainedRun, title_of_prediction, verdict_of
+from kgops.present.explanation_pictures import picture_of
+from kgops.present.explanations import ExplainedPrediction
+from kgops.present.glance import differing_options
+from kgops.present.html_page import (
+    HUES,
+    Number,
+    document,
+    facts_line,
+    fold,
+    grid,
+    mib,
+    moment,
+    numbers,
+    section,
+    section_table,
+    table,
+    text,
+)
 from kgops.present.influences import RunInfluences
-from kgops.present.metric_order import MOST_SHOWN, curve_rank, headlines, title_of
-from kgops.present.quality import FILTERS, HEADS, NUMBERS, quality_rows
-from kgops.present.report_sections import answers, explanations, memory, traces
+from kgops.present.metric_order import curve_rank, headlines, title_of
+from kgops.present.pictures import as_inline_svg
+from kgops.present.predictions import COLUMNS, NUMBERS, read_answers
+from kgops.present.quality import quality_rows
 from kgops.present.run_detail import Curve, RunDetail
+from kgops.present.run_sections import MemoryPart, memory_parts, memory_peak
 from kgops.workloads.results import Result, leaves
-from storage.reports import Event
+from storage.influences import Influence, TestTriple
 from storage.runs import Run
 
 _LOG_LINES = 200
@@ -32,7 +51,6 @@ _LEFT_THERE: dict[Result, str] = {
     "explanations": "Explanations",
 }
 _BEST = "best_valid_mrr"
-_HUE_OF_STATE = {"succeeded": "good", "failed": "bad", "out_of_memory": "bad"}
 
 
 def page(
@@ -49,11 +67,10 @@ def page(
     first, more, constant = _curves(detail)
     parts = [
         f"<h1>{text(title)}</h1>",
-        _state(run),
-        f'<p class="dim">{text(_when(detail))}</p>',
-        *([f'<p class="dim">data read: {text(detail.data)}</p>'] if detail.data else []),
-        *_origin(detail.imported),
-        *_tags_and_notes(detail),
+        _state(detail),
+        facts_line([*run_sections.times(detail, moment), *run_sections.facts(detail, moment)]),
+        *(["<p>values that were missing in an imported run are n/a</p>"] if detail.imported else []),
+        *_notes(detail),
         numbers(_reached(detail)),
         section("Influences on test triples", traces(influences, 0, _FIRST_TESTS) if influences else ""),
         section("Predictions", "" if name is not None else answers(detail)),
@@ -75,26 +92,21 @@ def _record(
 ) -> Iterable[str]:
     """All that was recorded next to it, each under its own fold."""
     yield fold("More curves", grid(more), f"{len(more):,}")
-    metrics = [(name, short(value)) for name, value in detail.metrics]
-    more_metrics = _left_out(detail, detail.metrics_left_out, "metrics")
-    yield fold(
-        "Metrics" if more_metrics else "All metrics",
-        table(("metric", "value"), metrics, right=(1,)) + more_metrics,
-        f"{len(metrics):,}",
-    )
+    metrics = section_table(run_sections.metrics(detail))
+    yield fold("Metrics", metrics, f"{len(detail.metrics):,}")
     # The files of a run of another host lie there; the rows that its page shows came along.
     rows = quality_rows(detail.path / "results", relations=_RELATIONS) or detail.quality
-    quality = table(HEADS, rows, right=NUMBERS)
-    note = f'<p class="dim">{text(FILTERS)}</p>' if quality else ""
-    yield fold("Quality by direction, degree of the answer, and relation", quality + note)
+    quality = section_table(run_sections.quality(detail, rows))
+    yield fold("Quality by direction, degree of the answer, and relation", quality)
     yield fold("More influences", traces(influences, _FIRST_TESTS, 1 << 30) if influences else "")
-    yield fold("All options", _options(detail), f"{len(detail.options):,}")
-    yield fold("Attempts", _attempts(detail), f"{len(detail.attempts):,}")
-    messages = table(("at", ""), [(moment(at), said) for at, said in detail.messages])
+    yield fold("All options", section_table(run_sections.options(detail)), f"{len(detail.options):,}")
+    yield fold("Attempts", section_table(run_sections.attempts(detail)), f"{len(detail.attempts):,}")
+    messages = section_table(run_sections.messages(detail, moment))
     yield fold("Messages of the worker", messages, f"{len(detail.messages):,}")
-    yield fold("Artifacts", _artifacts(detail))
+    yield fold("Artifacts", section_table(run_sections.artifacts(detail)))
     yield fold("Job", f"<pre>{text(_job(detail.job))}</pre>")
-    yield fold("Environment", _environment(detail.environment))
+    shown = {name: value for name, value in detail.environment.items() if name != "variables"}
+    yield fold("Environment", section_table(run_sections.named_values("ENVIRONMENT", shown)))
     yield fold("End of the log", _log(log), f"{min(len(log), _LOG_LINES):,} lines")
 
 
@@ -117,15 +129,9 @@ def _reached(detail: RunDetail) -> list[Number]:
     return shown
 
 
-def _state(run: Run) -> str:
-    said = run.state.replace("_", " ") + (f": {run.reason}" if run.reason else "")
-    return f'<p class="state {_HUE_OF_STATE.get(run.state, "")}">{text(said)}</p>'
-
-
-def _when(detail: RunDetail) -> str:
-    run = detail.run
-    facts = [f"submitted {moment(run.submitted_at)}", f"profile {run.profile or 'none'}"]
-    return " · ".join([*facts, f"GPU {run.gpu}" if run.gpu else "no GPU"])
+def _state(detail: RunDetail) -> str:
+    shown = run_sections.state(detail)
+    return f'<p class="state {shown.tone if shown.tone in ("good", "bad") else ""}">{text(shown.text)}</p>'
 
 
 def _left_there(run: Run, name: str | None) -> str:
@@ -137,15 +143,7 @@ def _left_there(run: Run, name: str | None) -> str:
     return f'<p class="dim">{text(said)}</p>'
 
 
-def _origin(imported: Sequence[Event]) -> Iterable[str]:
-    for event in imported:
-        said = f"imported {moment(event.at)} from {event.body.get('source')}"
-        yield f"<p><strong>{text(said)}</strong>; values missing there are n/a</p>"
-
-
-def _tags_and_notes(detail: RunDetail) -> Iterable[str]:
-    if detail.tags:
-        yield f"<p>tagged {text(' '.join(detail.tags))}</p>"
+def _notes(detail: RunDetail) -> Iterable[str]:
     for note in detail.notes:
         yield f'<p class="note">note of {moment(note.at)}: {text(note.text)}</p>'
 
@@ -193,46 +191,168 @@ def _job(job: Mapping[str, Any]) -> str:
         return json.dumps(job, indent=1, ensure_ascii=False)
 
 
-def _options(detail: RunDetail) -> str:
-    rows = [(one.name, one.requested, one.applied, one.effect, one.by, one.why) for one in detail.options]
-    marked = [one.is_changed for one in detail.options]
-    return table(("option", "requested", "applied", "effect", "chosen by", "reason"), rows, marked=marked)
-
-
-def _attempts(detail: RunDetail) -> str:
-    rows = [
-        (
-            str(one.number),
-            one.outcome or "running",
-            "" if one.ended_at is None else f"{one.ended_at - one.started_at:,.1f}",
-            mib(one.peak_host_mib),
-            mib(one.peak_gpu_mib),
-            ", ".join(f"{name} {value}" for name, value in one.settings.items()),
-            one.reason or "",
-        )
-        for one in detail.attempts
-    ]
-    heads = ("attempt", "outcome", "seconds", "host MiB", "GPU MiB", "settings", "reason")
-    return table(heads, rows, right=(2, 3, 4))
-
-
-def _artifacts(detail: RunDetail) -> str:
-    """All artifacts but digest files."""
-    files = [one for one in detail.artifacts if one.kind != "digest"]
-    named = files[:MOST_SHOWN]
-    rows = [
-        (one.path, one.kind, None if one.bytes is None else f"{one.bytes:,}", one.sha256 and one.sha256[:16])
-        for one in named
-    ]
-    more = _left_out(detail, len(files) - len(named), "artifacts")
-    return table(("file", "kind", "bytes", "SHA-256"), rows, right=(2,)) + more
-
-
-def _environment(environment: Mapping[str, Any]) -> str:
-    shown = {name: value for name, value in environment.items() if name != "variables" and value is not None}
-    rows = [(name, value_text(value)) for name, value in shown.items()]
-    return table(("", ""), rows)
-
-
 def _log(log: Sequence[str]) -> str:
     return f"<pre>{text(chr(10).join(log[-_LOG_LINES:]))}</pre>" if log else ""
+
+
+_Piece = tuple[str, float, str]  # of a bar: name, MiB and class of its colour
+_NOT_BY_PART = "not measured by part"
+_MOST_TESTS = 20
+_MOST_EACH = 5  # proponents, and as many opponents
+_MOST_EXPLAINED = 20
+_MOST_QUESTIONS = 10
+_MOST_ANSWERS = 20
+_SMALLEST = 0.8  # of a picture's size, for its letters
+_HEADS = ("effect alone", "head", "relation", "tail")
+
+
+def memory(detail: RunDetail) -> str:
+    """Bars and their legend; without an estimate by part the peaks alone."""
+    parts = memory_parts(detail)
+    if not parts:
+        return table(("", "MiB"), _peaks(detail), right=(1,))
+    predicted, measured = detail.run.predicted_mib, _comparable_peak(detail)
+    hues = [min(i, HUES - 1) for i in range(len(parts))]
+    estimate = [(one.name, one.predicted_mib, f"hue{hue}") for one, hue in zip(parts, hues, strict=True)]
+    whole = max(sum(one.predicted_mib for one in parts), predicted or 0.0, measured or 0.0)
+    bars = _bar("estimate", estimate, whole)
+    if measured is not None:
+        bars += _bar("measured", _measured(parts, hues, measured), whole)
+    rows = [(one.name, mib(one.predicted_mib), mib(one.measured_mib)) for one in parts]
+    legend = table(
+        ("part", "estimate, MiB", "measured, MiB"),
+        [*rows, (f"peak of the {_subject(detail)}", mib(predicted), mib(measured))],
+        right=(1, 2),
+        hues=[*hues, None],
+        marked=[*[False] * len(rows), True],
+    )
+    return f"{bars}\n{legend}\n{_about(detail)}"
+
+
+def _subject(detail: RunDetail) -> str:
+    """What the estimate is about."""
+    return "worker process" if detail.process is not None else "GPU memory"
+
+
+def _peaks(detail: RunDetail) -> list[tuple[str, str]]:
+    run = detail.run
+    rows = [("host memory, measured peak", mib(run.peak_host_mib))]
+    if run.gpu or run.peak_gpu_mib is not None:
+        rows.append(("GPU memory, measured peak", mib(run.peak_gpu_mib)))
+    if run.predicted_mib is not None:
+        rows.append((f"{_subject(detail)}, predicted", mib(run.predicted_mib)))
+    return rows
+
+
+def _comparable_peak(detail: RunDetail) -> float | None:
+    """The measured peak of what the estimate is about."""
+    return detail.process_mib if detail.process is not None else detail.run.peak_gpu_mib
+
+
+def _measured(parts: Sequence[MemoryPart], hues: Sequence[int], peak: float) -> list[_Piece]:
+    pieces = [
+        (one.name, one.measured_mib, f"hue{hue}")
+        for one, hue in zip(parts, hues, strict=True)
+        if one.measured_mib is not None
+    ]
+    rest = peak - sum(mib for _, mib, _ in pieces)
+    return [*pieces, (_NOT_BY_PART, rest, "rest")] if rest > 0 else pieces
+
+
+def _bar(name: str, pieces: Sequence[_Piece], whole: float) -> str:
+    drawn = "".join(
+        f'<span class="{colour}" style="width:{100 * share_between(size, 0.0, whole):.2f}%" '
+        f'title="{text(f"{part} {mib(size)} MiB")}"></span>'
+        for part, size, colour in pieces
+    )
+    return f'<div class="bar"><b>{text(name)}</b><div>{drawn}</div></div>'
+
+
+def _about(detail: RunDetail) -> str:
+    """Where the peak is expected, how much there is, and what grey stands for."""
+    forecast = detail.forecast or {}
+    phase = memory_peak(detail)
+    notes = [f"estimated peak: in {phase}"] if phase else []
+    usable = forecast.get("usable_mib")
+    if isinstance(usable, (int, float)):
+        notes.append(f"{usable:,.0f} MiB usable on {forecast.get('on') or 'the device'}")
+    notes += [f"{name} {value} MiB" for name, value in _peaks(detail)[:-1] if value != mib(None)]
+    notes.append(f"grey: {_NOT_BY_PART}")
+    return f'<p class="dim">{text(" · ".join(notes))}</p>'
+
+
+def traces(influences: RunInfluences, start: int, stop: int) -> str:
+    """HTML of the test triples from `start` to `stop`; empty where there are none."""
+    stop = min(stop, _MOST_TESTS)
+    shown = [_test_triple(influences, test) for test in influences.tests[start:stop]]
+    left = len(influences.tests) - _MOST_TESTS if stop == _MOST_TESTS else 0
+    more = f'<p class="dim">and {left:,} more: kgops influences {influences.run.id}</p>' if left > 0 else ""
+    return "\n".join([*shown, more]) if shown else ""
+
+
+def _test_triple(influences: RunInfluences, test: TestTriple) -> str:
+    candidates = f", {test.candidates:,} training triples compared" if test.candidates is not None else ""
+    head = f"test {test.test} · {_triple(influences, test.head, test.relation, test.tail)}{candidates}"
+    if test.trouble is not None:
+        return f"<p>{_line(head)}: <strong>{_line(test.trouble)}</strong></p>"
+    rows = [_influence(influences, one) for one in _strongest(influences.by_test.get(test.test, ()))]
+    return f"<p>{_line(head)}</p>\n{table(('score', 'head', 'relation', 'tail'), rows, right=(0,))}"
+
+
+def _strongest(influences: tuple[Influence, ...]) -> list[Influence]:
+    return [one for one in influences if abs(one.rank) <= _MOST_EACH]
+
+
+def _influence(influences: RunInfluences, one: Influence) -> tuple[str, ...]:
+    labels = (one.head, one.relation, one.tail)
+    return (f"{one.score:+.4g}", *(one_line(influences.name_of(label)) for label in labels))
+
+
+def _triple(influences: RunInfluences, *labels: str) -> str:
+    return " · ".join(influences.name_of(label) for label in labels)
+
+
+def _line(value: str) -> str:
+    return text(one_line(value))
+
+
+def answers(detail: RunDetail) -> str:
+    """HTML of the first answers to the first questions; empty where there are none."""
+    found = read_answers(detail.path / "results", questions=_MOST_QUESTIONS + 1, answers=_MOST_ANSWERS + 1)
+    out = []
+    for one in found[:_MOST_QUESTIONS]:
+        rows = [answer.cells for answer in one.answers[:_MOST_ANSWERS]]
+        right = tuple(range(len(NUMBERS)))
+        out.append(f"<p>{_line(' · '.join(one.text))}</p>\n{table(COLUMNS, rows, right=right)}")
+    if len(found) > _MOST_QUESTIONS or any(len(one.answers) > _MOST_ANSWERS for one in found):
+        out.append(f'<p class="dim">the first; all are in {text(str(detail.path / "results"))}</p>')
+    return "\n".join(out)
+
+
+def explanations(explained: ExplainedRun) -> str:
+    """HTML; empty where there are none."""
+    if not explained.predictions:
+        return ""
+    out = [_explanation(explained, one) for one in explained.predictions[:_MOST_EXPLAINED]]
+    if explained.verification is not None:
+        out.insert(0, f"<p>{text(one_line(explained.verification.sentence))}</p>")
+    if explained.without_paths is not None:
+        out.insert(0, f'<p class="dim">no paths: {text(one_line(explained.without_paths))}</p>')
+    left = len(explained.predictions) - _MOST_EXPLAINED
+    if left > 0:
+        out.append(f'<p class="dim">and {left:,} more: kgops show {explained.run.id} names the file</p>')
+    return "\n".join(out)
+
+
+def _explanation(explained: ExplainedRun, one: ExplainedPrediction) -> str:
+    said = f"<p><strong>{text(title_of_prediction(one))}</strong></p>\n<p>{text(verdict_of(one))}</p>"
+    if not one.facts:
+        return said
+    rows = [
+        (None if fact.effect is None else f"{fact.effect:+.4g}", *map(one_line, fact.triple))
+        for fact in one.facts
+    ]
+    picture = picture_of(explained.graph(one), title_of_prediction(one))
+    # A picture too wide to be read beside the list goes below it.
+    drawn = f'<div style="flex-basis: {round(picture.width * _SMALLEST)}px">{as_inline_svg(picture)}</div>'
+    return f'{said}\n<div class="beside-picture"><div>{table(_HEADS, rows, right=(0,))}</div>{drawn}</div>'

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.present.formats import fitted, padded, width_of
+from kgops.present.formats import columns, fitted, padded, table, width_of, wrapped
 
 _GAP = "  "
 
@@ -42,12 +42,14 @@ class Column(NamedTuple):
 
 
 class Columns:
-    """The columns that fit: the rightmost are dropped first."""
+    """The columns that fit: the rightmost are dropped first, with `keeps_last` those before the last one."""
 
-    def __init__(self, columns: Sequence[Column], width: int) -> None:
-        fitting = list(columns)
+    def __init__(self, columns: Sequence[Column], width: int, *, keeps_last: bool = False) -> None:
+        fitting, kept = list(columns), list(range(len(columns)))
         while len(fitting) > 1 and _total_width(fitting) > width:
-            fitting.pop()
+            dropped = -2 if keeps_last and len(fitting) > 2 else -1
+            del fitting[dropped], kept[dropped]
+        self._kept = kept
         spare = max(width - _total_width(fitting), 0)
         growing = sum(column.grows for column in fitting) or 1
         shares = iter([spare // growing + spare % growing, *[spare // growing] * growing])
@@ -89,7 +91,7 @@ class Columns:
     def row(self, cells: Sequence[Piece | Sequence[Piece]], key: Hashable | None = None) -> Row:
         """One cell per column; a cell of several pieces must have its column's width."""
         out: list[Piece] = []
-        for column, cell in zip(self.fitting, cells, strict=False):
+        for column, cell in zip(self.fitting, (cells[i] for i in self._kept if i < len(cells)), strict=False):
             if out:
                 out.append(Piece(_GAP))
             if isinstance(cell, Piece):
@@ -141,3 +143,99 @@ def _cell(text: str, column: Column) -> str:
 
 def _total_width(columns: Sequence[Column]) -> int:
     return sum(column.width for column in columns) + len(_GAP) * (len(columns) - 1)
+
+
+class Fact(NamedTuple):
+    """One thing that is known, with its name: `profile` `t4`."""
+
+    name: str
+    text: str
+    tone: str = "text"
+
+
+class Line(NamedTuple):
+    """A cell for each column. A `marked` line stands out: its last cell is shown in full."""
+
+    cells: tuple[Piece, ...]
+    is_marked: bool = False
+
+
+class Section(NamedTuple):
+    """A table with sentences below it. Its first column's head names it, and its last column is always shown."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    below: tuple[str, ...] = ()
+
+    @property
+    def right(self) -> list[int]:
+        """Places of the columns with numbers."""
+        return [i for i, column in enumerate(self.columns) if column.right]
+
+
+def section(
+    fields: Iterable[Column], rows: Iterable[Sequence[Piece | str]], below: Iterable[str] = ()
+) -> Section:
+    """Without marked lines."""
+    lines = (Line(tuple(Piece(one) if isinstance(one, str) else one for one in row)) for row in rows)
+    return Section(tuple(fields), tuple(lines), tuple(below))
+
+
+# --- in commands ---
+
+
+def printed_facts(facts: Iterable[Fact], indent: str = "  ") -> list[str]:
+    """A line for each fact, its name first."""
+    return [f"{indent}{padded(one.name, 9)}  {one_line(one.text, 4000)}".rstrip() for one in facts]
+
+
+def printed(shown: Section) -> list[str]:
+    """An empty line, the table, and what is below it; nothing without lines."""
+    if not shown.lines:
+        return []
+    heads = [column.head.upper() for column in shown.columns]
+    rows = [[piece.text for piece in line.cells] for line in shown.lines]
+    right = frozenset(heads[i] for i in shown.right)
+    whole = {i for i, line in enumerate(shown.lines) if line.is_marked}
+    below = (line for one in shown.below for line in wrapped(one, columns()))
+    return ["", *table(heads, rows, right=right, whole=whole), *below]
+
+
+# --- on screens ---
+
+
+def drawn(shown: Section, width: int) -> list[Row]:
+    """The heading, the lines and what is below them; nothing without lines."""
+    if not shown.lines:
+        return []
+    fitting = Columns(shown.columns, width, keeps_last=True)
+    rows = [row for line in shown.lines for row in _drawn_line(line, fitting)]
+    return [fitting.heading(), *rows, *(text_row(one, width, "dim") for one in shown.below)]
+
+
+def _drawn_line(line: Line, fitting: Columns) -> Iterator[Row]:
+    last, room = line.cells[-1], fitting.fitting[-1].width
+    if not line.is_marked or width_of(last.text) <= room:
+        yield fitting.row(line.cells)
+        return
+    first, *more = textwrap.wrap(one_line(last.text), room) or [""]
+    yield fitting.row((*line.cells[:-1], last._replace(text=first)))
+    for text in more:
+        yield fitting.row((*(Piece("") for _ in line.cells[:-1]), last._replace(text=text)))
+
+
+def drawn_facts(facts: Iterable[Fact], width: int) -> list[Row]:
+    """Facts joined by `·`, on as many lines as needed."""
+    rows: list[list[Piece]] = []
+    used = 0
+    for one in facts:
+        tone = "dim" if one.tone == "text" else one.tone
+        text = one_line(f"{one.name} {one.text}")
+        if rows and used + width_of(text) + 3 <= width:
+            rows[-1] += [Piece(" · ", "dim"), Piece(text, tone)]
+            used += width_of(text) + 3
+        else:
+            cut = text_row(text, width, tone)
+            rows.append(list(cut.pieces))
+            used = width_of(cut.pieces[0].text)
+    return [Row(tuple(pieces)) for pieces in rows]

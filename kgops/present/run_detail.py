@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.data_digests import data_line
-from kgops.jobs.events import LIBRARIES, NOTE, PREDICTED, PROCESS_PEAK
+from kgops.jobs.events import LIBRARIES, NOTE, PREDICTED, PROCESS_PEAK, STARTED
 from kgops.jobs.numbers import middle
 from kgops.jobs.text import from_bytes, one_line
 from kgops.present.axes import broken_at, is_by_clock
@@ -84,41 +84,47 @@ class RunDetail:
     curves_left_out: int = 0  # of `curves` and `metrics`, above `metric_order.MOST_SHOWN`
     metrics_left_out: int = 0
     data: str = ""  # what the worker read: sizes, and marks of the content
+    device: str | None = None  # that the newest worker used
+    disk: Mapping[str, Any] | None = None  # the plan's estimate of what the run writes
+    skipped: tuple[Mapping[str, Any], ...] = ()  # OOM fallbacks that the job does not allow
+
+    def last(self, curve: str) -> float | None:
+        """The newest value of a curve."""
+        return next((one.last for one in self.curves if one.name == curve), None)
 
     @property
     def libraries_mib(self) -> float | None:
         """Host memory before the worker read any data; None unless a kgops worker reported it."""
-        return next((curve.last for curve in self.curves if curve.name == LIBRARIES), None)
+        return self.last(LIBRARIES)
 
     @property
     def process_mib(self) -> float | None:
-        """Peak of the worker process, which it reports at its end; where only tensors were predicted, of the run."""
-        peak = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
-        return self.run.peak_host_mib if peak is None and self.process is None else peak
+        """Peak of the worker process, which it reports at its end."""
+        return self.last(PROCESS_PEAK)
 
     @property
     def above_start_mib(self) -> float | None:
         """Growth of the worker process from its start to its peak; None unless a kgops worker ran on a CPU."""
         peak, start = self.process_mib, self.libraries_mib
-        if peak is None or start is None or (self.process is None and self._is_on_gpu is not False):
+        if peak is None or start is None or self.process is None:
             return None
         return peak - start if peak > start else None  # the first samples are of before it
 
     @property
     def predicted_above_start_mib(self) -> float | None:
-        """The predicted growth; in older records, only of tensors."""
+        """The predicted growth of the worker process."""
         predicted = self.run.predicted_mib
         if self.process is None or predicted is None:
-            return predicted
+            return None
         return predicted - float(self.process["start_mib"])
 
     @property
     def prediction_error(self) -> str | None:
         """Relative error of the predicted memory, as in `+3.2%`. Runs that did not succeed may not have reached their
         peak."""
-        by_gpu = self.process is None and self._is_on_gpu
-        measured = self.run.peak_gpu_mib if by_gpu else self.above_start_mib
-        predicted = self.predicted_above_start_mib
+        measured, predicted = self.above_start_mib, self.predicted_above_start_mib
+        if self.process is None and self._is_on_gpu:
+            measured, predicted = self.run.peak_gpu_mib, self.run.predicted_mib
         if self.run.state != "succeeded" or not measured or not predicted:
             return None
         return off_by(measured, predicted)
@@ -143,15 +149,9 @@ class RunDetail:
         return replace(curve, buckets=broken_at(self.pauses, curve.buckets))
 
     def estimate_mib(self, curve: str) -> float | None:
-        """The predicted upper bound of a memory curve; in older records, libraries plus tensors."""
-        predicted, on_gpu = self.run.predicted_mib, self._is_on_gpu
-        if curve == "host_memory_mib" and self.process is not None:
-            return predicted
-        if predicted is None or on_gpu is None:
-            return None
-        if curve == "host_memory_mib" and not on_gpu and self.libraries_mib is not None:
-            return self.libraries_mib + predicted
-        return predicted if curve == "gpu_memory_mib" and on_gpu else None
+        """The predicted upper bound of a memory curve."""
+        of = "host_memory_mib" if self.process is not None else "gpu_memory_mib" if self._is_on_gpu else None
+        return self.run.predicted_mib if curve == of else None
 
     def limit_mib(self, curve: str) -> float | None:
         """The most that a memory curve can reach: `--memory-limit`, or all memory of the run's GPUs."""
@@ -170,18 +170,24 @@ class RunDetail:
 def read_run_detail(
     home: Home, conn: Connection, number: int, *, points: int = 1024, only: Container[str] | None = None
 ) -> RunDetail | None:
-    """Reads a run's details; None where there is no such run. Each curve has at most about `points` buckets.
-    `only`: the curves that are wanted, if not the most important ones."""
+    """Reads a run's details; None where there is no such run. Each curve has at most about `points` buckets, and none
+    of 0. `only`: the curves that are wanted, if not the most important ones."""
     run = runs.get(conn, number)
     if run is None:
         return None
     spec = runs.spec(conn, number)
-    events = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
+    events = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED, STARTED))
+    devices = [event.body.get("device") for event in events if event.kind == STARTED]
     curves, metrics = series.of_run(conn, number), reports.metrics(conn, number)
     drawn = {*most_important(one.name for one in curves), *_ALWAYS} if only is None else only
     shown = most_important(metrics)
     read = tuple(
-        Curve(one.name, one.n, one.last_value, tuple(series.curve(conn, number, one.name, at_most=points)))
+        Curve(
+            one.name,
+            one.n,
+            one.last_value,
+            tuple(series.curve(conn, number, one.name, at_most=points)) if points else (),
+        )
         for one in curves
         if one.name in drawn
     )
@@ -207,6 +213,9 @@ def read_run_detail(
         quality=tuple(quality_rows(home.runs / run.folder / "results", relations=_RELATIONS)),
         curves_left_out=0 if only is not None else len(curves) - len(read),
         metrics_left_out=len(metrics) - len(shown),
+        device=str(devices[-1]) if devices and devices[-1] else None,
+        disk=spec.plan.get("disk"),
+        skipped=tuple(spec.plan.get("skipped") or ()),
     )
 
 

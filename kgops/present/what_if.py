@@ -12,26 +12,24 @@ from typing import Any, NamedTuple
 
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
-from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.job import Job
 from kgops.jobs.option import Option
-from kgops.jobs.text import one_line
 from kgops.planning import profiles
 from kgops.planning.filtering_preview import FilteringPreview, preview_filtering
 from kgops.planning.plan_job import BY_DEFAULT, MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
 from kgops.planning.plan_per_gpu import Placement, as_refused, plan_for, plan_here
-from kgops.planning.planner import Suggestion, suggest
+from kgops.planning.planner import suggest
 from kgops.planning.resolve import Choice, resolve
 from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
+from kgops.present.asking import names_a_run, with_run
 from kgops.present.draft_fields import BadField, optimizations
 from kgops.present.drafts import Draft, is_what_if, job_of, recent_data, recent_flights, trained_runs
-from kgops.present.formats import amount, small_duration
 from kgops.present.plan_words import planned_options
-from kgops.present.training_run import names_a_run, with_run
 from kgops.settings import Home, make_home
 from kgops.workloads import configurations
 from kgops.workloads.graphs.counts import counts_of
+from kgops.workloads.job_files import with_absolute_paths
 from kgops.workloads.registry import WORKLOADS, workload_of
 from kgops.workloads.tracin.options import DATA
 from storage.database import Connection, open_reader
@@ -262,24 +260,6 @@ class WhatIf:
             return open_reader(self._home.database, busy_timeout_s=1.0)
         except DatabaseMissing:
             return None
-
-
-def predicted_time(suggestion: Suggestion) -> str | None:
-    """The least time of a step on a known GPU where no such run was measured, and of a whole epoch or run."""
-    step = suggestion.predicted_step
-    if step is None:
-        return None
-    trains = suggestion.job_size.trains
-    if not suggestion.target.on_gpu:
-        return f"about {amount(round(suggestion.best.seconds))} s in total: predicted, never measured on this CPU"
-    whole = f"{amount(suggestion.best.seconds)} s {'per epoch' if trains else 'in total'}"
-    unit = "step" if trains else "block"
-    limit = {"launches": "", "operations": "operations, ", "bytes": "memory bandwidth, "}[step.limit]
-    limit += f"{step.launches:,} kernel launches"
-    return (
-        f"at least {small_duration(step.seconds)} per {unit} (limit: {limit}), {whole}:"
-        f" predicted, never measured on {one_line(suggestion.target.title)}"
-    )
 
 
 def startable(home: Home, conn: Connection, draft: Draft) -> Job:

@@ -168,10 +168,6 @@ def _outcome_texts(one: EndedRun) -> list[str]:
     host = f"{run.peak_host_mib:,.0f} MiB host"
     if one.process_mib is not None:
         return _beside_predicted(f"{one.process_mib:,.0f} MiB process", run)
-    if run.predicted_mib and one.libraries_mib is not None:
-        # Older records predict tensors on top of the libraries.
-        above = f"{run.peak_host_mib - one.libraries_mib:,.0f} MiB above libraries"
-        return [*_beside_predicted(above, run), host]
     return [host]
 
 

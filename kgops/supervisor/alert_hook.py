@@ -8,8 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterable
 
-from kgops.gpus.process_details import ProcessReader
-from kgops.gpus.processes import all_processes
+from kgops.gpus.processes import ProcessReader, all_processes
 from kgops.gpus.readings import GpuReading
 from kgops.settings import Home
 from kgops.supervisor.alerts import Alert, disk_alerts, diverged_alert, gpu_alerts, stall_alerts

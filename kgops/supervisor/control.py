@@ -14,11 +14,10 @@ from kgops.settings import Home
 from kgops.supervisor import gate, processes, queue, run_folder
 from kgops.supervisor.attempt_end import end_without_attempt
 from kgops.supervisor.end_hook import run_end_hook
-from kgops.supervisor.linked_folder import is_own, must_be_own
 from kgops.supervisor.ownership import take_over, wake_supervisor
 from kgops.supervisor.plan_file import read_plan, recorded_plan
 from kgops.supervisor.process_tree import Tree
-from kgops.supervisor.run_folder import RunFolder, number_of, read_stop, request_stop
+from kgops.supervisor.run_folder import RunFolder, is_own, must_be_own, number_of, read_stop, request_stop
 from kgops.supervisor.settle import settle
 from storage import runs
 from storage.database import REBUILD, Connection, explained, integrity_problems, open_reader

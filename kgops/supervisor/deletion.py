@@ -13,9 +13,8 @@ from pathlib import Path
 from kgops.errors import NoSuchRun, Unavailable, Usage
 from kgops.settings import Home
 from kgops.supervisor import pending
-from kgops.supervisor.linked_folder import is_own
 from kgops.supervisor.ownership import take_over
-from kgops.supervisor.run_folder import RunFolder, read_ending
+from kgops.supervisor.run_folder import RunFolder, is_own, read_ending
 from storage import runs
 from storage.database import Connection, open_writer
 from storage.errors import DatabaseReadOnly, StorageError

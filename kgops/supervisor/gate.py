@@ -16,9 +16,8 @@ from pathlib import Path
 
 from kgops.jobs.files import open_own
 from kgops.supervisor import run_folder
-from kgops.supervisor.linked_folder import put_right
 from kgops.supervisor.processes import host_memory_mib, set_mark
-from kgops.supervisor.run_folder import AttemptFolder, RunFolder
+from kgops.supervisor.run_folder import AttemptFolder, RunFolder, put_right
 
 OPENED = b"!"
 NEVER_OPENED = 97

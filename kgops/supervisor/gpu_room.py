@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgops.settings import Home
-from storage.database import Connection
-from storage.runs import Run
-
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
+    from kgops.settings import Home
+    from storage.database import Connection
+    from storage.runs import Run
 
 READS_WITHIN_S = 3.0  # for a command that only looks: a driver may hang for good
 STARTS_WITHIN_S = 60.0  # for one that starts a run: a driver of many GPUs may take long to wake up

@@ -18,10 +18,9 @@ from kgops.jobs.secrets import is_masked
 from kgops.settings import Home, guard_files
 from kgops.supervisor import pending, queue, run_folder
 from kgops.supervisor.gpu_room import READS_WITHIN_S, STARTS_WITHIN_S
-from kgops.supervisor.linked_folder import must_be_own
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, write_plan
-from kgops.supervisor.run_folder import RunFolder, folder_name
+from kgops.supervisor.run_folder import RunFolder, folder_name, must_be_own
 from kgops.workloads.outputs import places_of
 from storage import runs
 from storage.database import Connection, transaction
@@ -48,13 +47,10 @@ class Accepted(NamedTuple):
     environment: dict[str, Any]
 
 
-def accept(
-    home: Home, conn: Connection, accepted: Accepted, say: Callable[[str], None], *, token: str | None = None
-) -> int:
-    """The new run's number; the run starts or queues. `say` gets the reason if it cannot start at once. Of all with one
-    `token` the first makes a run, and the others return its number."""
+def accept(home: Home, conn: Connection, accepted: Accepted, say: Callable[[str], None]) -> int:
+    """The new run's number; the run starts or queues. `say` gets the reason if it cannot start at once."""
     try:
-        number = _record(home, conn, accepted, token)
+        number = _record(home, conn, accepted)
     except CommitUnknown as error:
         raise Unavailable(
             f"the disk failed while the run was accepted: {error.message}",
@@ -64,13 +60,9 @@ def accept(
     return number
 
 
-def _record(home: Home, conn: Connection, accepted: Accepted, token: str | None) -> int:
+def _record(home: Home, conn: Connection, accepted: Accepted) -> int:
     job, plan, private, environment = accepted
-    if token is not None:
-        environment = {**environment, "start_token": token}
     with ExitStack() as until_committed, transaction(conn):
-        if token is not None and (known := runs.started_as(conn, token)) is not None:
-            return known
         if not plan.forced:
             _must_not_be_promised(conn, job, Path(private.cwd))
         number = max(
@@ -173,13 +165,8 @@ def resume(
     conn: Connection,
     number: int,
     say: Callable[[str], None] = lambda text: None,
-    *,
-    token: str | None = None,
 ) -> None:
-    """Resumes an ended run with a new attempt, from its last checkpoint if there is one; with one `token` once, unless
-    it was stopped since."""
-    if _was_resumed(conn, number, token):
-        return
+    """Resumes an ended run with a new attempt, from its last checkpoint if there is one."""
     run = runs.get(conn, number)
     if run is None:
         raise NoSuchRun(f"there is no run {number}")
@@ -198,15 +185,13 @@ def resume(
     if lock is None:
         raise Usage(f"another process is just finishing run {number}", "try again in a second")
     try:
-        if _was_resumed(conn, number, token):
-            return
         run = runs.get(conn, number)  # it may have been deleted or resumed before we had the lock
         if run is None or not folder.path.is_dir():
             raise NoSuchRun(f"there is no run {number}: it was just deleted")
         plan = recorded_plan(conn, folder, number)
         _must_be_repeatable(plan)
         with pending.announce(home, run.folder, "resume"):
-            _reopen(conn, folder, plan, token)
+            _reopen(conn, folder, plan)
     except OSError as error:
         raise Unavailable(
             f"cannot resume run {number}: {error.filename or folder.path}: {error.strerror}",
@@ -222,20 +207,12 @@ def resume(
     _dispatch_queue(home, conn, number, "resumed", say)
 
 
-def _was_resumed(conn: Connection, number: int, token: str | None) -> bool:
-    """Whether the token is that of its last resumption, and nobody stopped it since: then it is to go on again."""
-    if token is None or runs.started_as(conn, token) != number:
-        return False
-    run = runs.get(conn, number)
-    return run is not None and run.state != "cancelled"
-
-
-def _reopen(conn: Connection, folder: RunFolder, plan: Plan, token: str | None) -> None:
+def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
     """If we are killed in here, the marker makes settle.py tidy up."""
     write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files(), plan.cwd))
     run_folder.reserve(folder.stop)  # empty: no stop request
     run_folder.reserve(folder.outcome)  # empty: not ended
-    if not runs.reopen(conn, plan.number, token):
+    if not runs.reopen(conn, plan.number):
         raise Usage(f"run {plan.number} was just resumed by another process")
 
 

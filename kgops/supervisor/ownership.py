@@ -12,10 +12,9 @@ from kgops.errors import Unavailable
 from kgops.jobs.files import NotAFile, set_aside
 from kgops.settings import Home
 from kgops.supervisor import locks, processes
-from kgops.supervisor.linked_folder import must_be_own
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
-from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.run_folder import RunFolder, must_be_own
 
 
 def take_over(home: Home, number: int, folder: RunFolder) -> int | None:

@@ -158,3 +158,26 @@ def _names(folder: Path) -> list[str]:
         return os.listdir(folder)  # noqa: PTH208 - there may be 100,000
     except FileNotFoundError:
         return []
+
+
+def needs_settling(home: Home, conn: Connection) -> bool:
+    """Whether a run is half created, queued, or unfinished without a supervisor."""
+    if is_anything(home):
+        return True
+    return any(
+        run.state in runs.WAITING or not _is_supervised(RunFolder(home.runs / run.folder))
+        for run in runs.in_states(conn, runs.UNFINISHED)
+    )
+
+
+def may_be_outdated(home: Home, conn: Connection) -> bool:
+    """Whether a run is half created, or called starting or running without a supervisor that would know its end."""
+    active = runs.in_states(conn, runs.ACTIVE)
+    return is_anything(home) or not all(_is_supervised(RunFolder(home.runs / run.folder)) for run in active)
+
+
+def _is_supervised(folder: RunFolder) -> bool:
+    try:
+        return locks.is_held(folder.supervisor_lock)
+    except OSError:  # the recovery reports it
+        return False

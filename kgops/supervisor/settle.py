@@ -16,11 +16,10 @@ from kgops.supervisor import locks, pending, processes, queue, rebuild, run_fold
 from kgops.supervisor.attempt_end import commit_decided, conclude, ending_of, new_intake, write_end
 from kgops.supervisor.deletion import finish_deletion
 from kgops.supervisor.end_hook import run_end_hook
-from kgops.supervisor.linked_folder import is_own
 from kgops.supervisor.ownership import must_be_orphaned, take_over
 from kgops.supervisor.plan_file import recorded_plan
 from kgops.supervisor.process_tree import Tree
-from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.run_folder import RunFolder, is_own
 from kgops.supervisor.spawn import start_supervisor
 from storage import runs
 from storage.database import Connection

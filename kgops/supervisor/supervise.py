@@ -24,11 +24,10 @@ from kgops.supervisor.attempt_end import (
 )
 from kgops.supervisor.attempt_start import Beginning
 from kgops.supervisor.durable_writes import Record, log
-from kgops.supervisor.linked_folder import put_right
 from kgops.supervisor.plan_file import Plan, read_private, recorded_plan, write_as_given
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
-from kgops.supervisor.run_folder import RunFolder, read_stop
+from kgops.supervisor.run_folder import RunFolder, put_right, read_stop
 from kgops.supervisor.watch import LEFTOVERS_GRACE_S, Watch, reap
 from storage import attempts, reports, runs
 from storage.database import Connection

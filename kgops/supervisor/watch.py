@@ -13,11 +13,10 @@ from kgops.settings import Home, full_path_of_home
 from kgops.supervisor import log_patterns, processes
 from kgops.supervisor.attempt_end import Observations
 from kgops.supervisor.durable_writes import Record, log
-from kgops.supervisor.linked_folder import put_right
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.process_tree import Sample, Sampler, Tree
 from kgops.supervisor.processes import Identity
-from kgops.supervisor.run_folder import RunFolder, read_stop
+from kgops.supervisor.run_folder import RunFolder, put_right, read_stop
 from storage import attempts, reports, series
 from storage.database import explained, transaction
 from storage.errors import StorageError

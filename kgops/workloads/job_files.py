@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +125,25 @@ def _standard_input() -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise BadJob("standard input", [f"not UTF-8 at byte {error.start}"]) from error
+
+
+def with_absolute_paths(job: Job, cwd: Path) -> Job:
+    """The job for a process with another working folder than `cwd`."""
+    settings: dict[str, Any] = dict(job.settings)
+    for key, value in _named(job):
+        table, _, name = key.rpartition(".")
+        path = str(cwd / value)
+        if table:
+            settings[table] = {**settings[table], name: path}
+        else:
+            settings[name] = path
+    return replace(job, settings=settings)
+
+
+def _named(job: Job) -> Iterator[tuple[str, str]]:
+    workload = WORKLOADS[job.workload]
+    for key in (*workload.inputs, *workload.folders):
+        table, _, name = key.rpartition(".")
+        value = ((job.settings[table] or {}) if table else job.settings).get(name)
+        if isinstance(value, str) and value:
+            yield key, value

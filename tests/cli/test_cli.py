@@ -103,7 +103,7 @@ def test_first_frame_waits_for_no_module_that_only_reads() -> None:
     late = (
         *(
             "kgops.supervisor.process_tree",
-            "kgops.present.alerts",
+            "kgops.present.overview",
             "kgops.present.gpus",
             "kgops.gpus.nvml",
             "screens.feed_reader",

@@ -210,7 +210,7 @@ def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sq
 
 def test_json_before_the_first_run_is_json(run_cli: Console, tmp_path: Path) -> None:
     fresh = {"KGOPS_HOME": str(tmp_path / "fresh")}
-    for line in ("runs", "runs --remote", "bench show", "bench show claims"):
+    for line in ("runs", "bench show", "bench show claims"):
         told = run_cli(*line.split(), "--json", env=fresh)
         assert told.code == 0 and told.json() == [], line
 

@@ -14,9 +14,6 @@ COMMANDS = {
     "tar": ("export", "1", "--to", "tar", "--output", "{}.tar"),
     "csv": ("export", "1", "--to", "csv", "--output", "{}"),
     "tensorboard": ("export", "1", "--to", "tensorboard", "--output", "{}"),
-    "bench json": ("bench", "export", "--to", "json", "--output", "{}.json"),
-    "bench csv": ("bench", "export", "--to", "csv", "--output", "{}.csv"),
-    "bench parquet": ("bench", "export", "--to", "parquet", "--output", "{}.parquet"),
     "profile": ("profiles", "new", "{}.toml", "--from", "t4"),
 }
 

@@ -115,7 +115,7 @@ def test_what_was_reached_leads_and_the_record_is_folded(run_cli: Console, tmp_p
     leading = ["Curves", "Memory", "Options that differ from the defaults"]
     assert page.heads[:3] == leading
     assert page.charts[:2] == ["loss", "valid_mrr"]
-    assert page.tags.count("h2") == 3 and {"All metrics", "Job", "End of the log"} <= set(page.heads)
+    assert page.tags.count("h2") == 3 and {"Metrics", "Job", "End of the log"} <= set(page.heads)
     # A fast run has no more curves than those on top.
     between = page.text.partition(leading[2])[2].partition(page.heads[3])[0]
     assert "batch_size64256person" in between and "num_epochs2100the job" in between

@@ -216,7 +216,6 @@ AT_ONCE: dict[str, Check] = {
     "kgops compare lab1:3 lab2:17 --html --output two.html": says_that_nothing_is_there,
     "kgops hosts remove lab1": has_forgotten_a_host,
     "kgops hosts check all": says("^lab1: "),
-    "kgops hosts started 00112233445566778899aabbccddeeff": says(r"\A{}\n\Z"),
     "kgops data flights --make flights": has_flights(4, 32),
     "kgops data flights --make flights --flights 6 --size 64": has_flights(6, 64),
     "kgops regress --config colab_optimized --data-directory flights --num-epochs 20": succeeds(

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.cli import claims_page
-from kgops.experiments.claim_tables import comparisons
+from kgops.cli import bench_claims
 from kgops.experiments.claims import Measured, page
-from kgops.experiments.documented import DOCUMENT_TABLES, OPTIONS, TABLES
+from kgops.experiments.documented import DOCUMENT_TABLES, OPTIONS, TABLES, comparisons
 from kgops.maths.trials.variants import LIVE, SECONDS_OF, Untestable, leave_out_compile
 from storage import benches
 from storage.benches import Pair
@@ -112,7 +111,7 @@ def test_each_option_has_an_answer_from_what_was_measured(conn: sqlite3.Connecti
 def test_an_effect_no_larger_than_that_of_the_baseline_run_again_is_none(conn: sqlite3.Connection) -> None:
     put(conn, "a: x", "fp32", {"fp32 again": ran(1.25, 100), "+ bf16": ran(0.83, 100, loss=0.5)})
     assert options(conn, "a")["+ bf16"].answer == "do not use"
-    assert "training 25%" in "\n".join(claims_page.lines(page(conn), 120))
+    assert "training 25%" in "\n".join(bench_claims.lines(page(conn), 120))
 
 
 def test_a_loss_that_differs_by_more_than_rounding_changes_results(conn: sqlite3.Connection) -> None:
@@ -129,7 +128,7 @@ def test_on_a_gpu_it_names_the_gpu_and_judges_cleanup_by_reserved_memory(conn: s
     put(conn, "a: x", "fp32", variants, T4, on_gpu=True)
     found = options(conn, "a")["+ cleanup"]
     assert found.memory is not None and found.memory.median == 2.0 and found.answer == "use"
-    assert claims_page.lines(page(conn), 120)[0] == "WHICH OPTIONS PAY on Tesla T4"
+    assert bench_claims.lines(page(conn), 120)[0] == "WHICH OPTIONS PAY on Tesla T4"
 
 
 def test_the_documents_rows_stand_beside_their_measured_values(conn: sqlite3.Connection) -> None:
@@ -161,7 +160,7 @@ def test_a_full_benchmark_of_the_newest_machine_comes_before_a_quick_one(conn: s
 def test_all_options_fit_one_screen_and_every_line_its_width(
     conn: sqlite3.Connection, run_cli: Console
 ) -> None:
-    nothing = claims_page.lines(page(conn), 120)
+    nothing = bench_claims.lines(page(conn), 120)
     assert any("kgops bench claims --quick" in line for line in nothing)
     for letter in TABLES:
         (first, *_) = comparisons(letter, quick=True, data=None, gpu=False)
@@ -170,7 +169,7 @@ def test_all_options_fit_one_screen_and_every_line_its_width(
         variants = {**dict.fromkeys(others, long), f"{base} again": ran(1.0, 100)}
         put(conn, first.name.removeprefix("claims "), base, variants)
     for width in (80, 120):
-        lines = claims_page.lines(page(conn), width)
+        lines = bench_claims.lines(page(conn), width)
         assert max(map(len, lines)) <= width
         assert all(any(line.startswith(one.name) for line in lines) for one in OPTIONS)
     assert len(lines[: next(i for i, line in enumerate(lines) if line.startswith("TRAINING GUIDE"))]) <= 40

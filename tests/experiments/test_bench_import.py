@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from kgops.errors import BadInput
 from kgops.experiments.import_results import import_file
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Pair
 from storage.database import open_writer
-from storage.measurements import Measurement
 
 THERE = {"machine": {"host": "far", "processor": "P", "cores": 8}, "gpus": None, "packages": {"torch": "2"}}
 EXACT = 0.1 + 0.2
@@ -67,29 +66,8 @@ def test_a_benchmark_goes_out_and_comes_in_elsewhere_as_it_was_and_once(
         None
     ] * 3  # no run of that home is one of this
     assert "already imported as benchmark 1" in other("bench", "import", file).err
-    metrics = [run_cli_of("bench", "export", "--to", "json").json() for run_cli_of in (run_cli, other)]
-    assert {f["name"] for f in metrics[1]} == {
-        "matrix j.toml: speed",
-        "matrix j.toml: seconds",
-        "matrix j.toml: memory_mib",
-    }
     page = other("bench", "show", "1").out
     assert "P, 8 cores" in page
-
-
-def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
-    run_cli: Console, conn: sqlite3.Connection, elsewhere: sqlite3.Connection, tmp_path: Path
-) -> None:
-    kept = [
-        Measurement(f"x {i}", "=1+1", None, EXACT * i, None, 1e300, 3, "é", "c", THERE, 1.5) for i in range(3)
-    ]
-    measurements.add_all(conn, kept)
-    file = tmp_path / "metrics.json"
-    assert run_cli("bench", "export", "--to", "json", "--output", file).code == 0
-    assert import_file(elsewhere, file).metrics == 3
-    assert measurements.all_of(elsewhere) == kept
-    assert import_file(elsewhere, file).known
-    assert len(measurements.all_of(elsewhere)) == 3
 
 
 @pytest.mark.parametrize(

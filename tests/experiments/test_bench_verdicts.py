@@ -6,15 +6,15 @@ import sqlite3
 
 import pytest
 
-from kgops.experiments.summary import rows
-from kgops.experiments.trial_result import Spread, spread_of
-from kgops.experiments.verdicts import (
+from kgops.experiments.summary import (
     Noise,
     effect_of,
     noise_of,
     of_both,
+    rows,
     steadiness,
 )
+from kgops.experiments.trial_result import Spread, spread_of
 from storage import benches
 from storage.benches import Bench, Pair
 

@@ -16,7 +16,7 @@ import pytest
 from driving import Console, wait_for
 from nvml_standin import Machine, Slice, StandIn, a100, h200
 
-from kgops.gpus.process_details import ProcessReader
+from kgops.gpus.processes import ProcessReader
 
 Found = dict[tuple[int, int], tuple[str | None, int | None, int | None, str | None]]
 

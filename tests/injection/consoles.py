@@ -82,7 +82,7 @@ def import_everything() -> None:
         )
         if not is_left_out and not found.name.endswith("__main__"):
             importlib.import_module(found.name)
-    importlib.import_module("storage.migrations")
+    importlib.import_module("storage.schema")
     spawn.ENTRY = _ENTRY + "supervise.main()"
 
 

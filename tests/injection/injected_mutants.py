@@ -24,9 +24,9 @@ def refused_launch_clears_the_newest_folder() -> None:
     """A launch that fails removes what it finds, not what it made."""
     real = launch._record
 
-    def record(home: Home, conn: Connection, accepted: launch.Accepted, token: str | None) -> int:
+    def record(home: Home, conn: Connection, accepted: launch.Accepted) -> int:
         try:
-            return real(home, conn, accepted, token)
+            return real(home, conn, accepted)
         except Exception:
             shutil.rmtree(max(home.runs.glob("[0-9]*")))
             raise

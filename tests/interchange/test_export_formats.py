@@ -6,8 +6,6 @@ import csv
 import math
 import sqlite3
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.interchange import tables
+from kgops.interchange import export
 from kgops.interchange.tensorboard import write_tensorboard
 from kgops.supervisor import run_json
 from storage import transfer
@@ -70,7 +68,7 @@ def same(a: float | None, b: float | None) -> bool:
 
 
 def test_csv_has_every_digit_of_every_point(rows: Rows, tmp_path: Path) -> None:
-    tables.write_csv(iter([rows, rows]), tmp_path / "out", force=False)
+    export.write_csv(iter([rows, rows]), tmp_path / "out", force=False)
     with (tmp_path / "out" / "series.csv").open(encoding="utf-8", newline="") as file:
         read = list(csv.DictReader(file))
     points = [(c.name, *p) for c in rows.curves for p in zip(c.steps, c.values, c.times, strict=True)]
@@ -83,36 +81,6 @@ def test_csv_has_every_digit_of_every_point(rows: Rows, tmp_path: Path) -> None:
         metrics = {line["name"]: float(line["value"]) for line in csv.DictReader(file)}
     assert metrics == {row["name"]: row["value"] for row in rows.tables["metric"]}
     assert (tmp_path / "out" / "runs.csv").read_text(encoding="utf-8").count("\n") == 3
-
-
-def test_parquet_has_the_same_tables_typed(rows: Rows, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    tables.write_parquet(iter([rows, rows]), tmp_path / "out", force=False)
-    series = parquet.read_table(tmp_path / "out" / "series.parquet").to_pylist()
-    first = [row for row in series[: len(series) // 2] if row["name"] == "loss"]
-    assert [(row["step"], row["at"]) for row in first] == [(0, 1e9), (1, 1e9 + 1.5), (2, 1e9 + 2)]
-    assert [repr(row["value"]) for row in first] == [repr(1 / 3), "None", "1e-300"]
-    (run, _) = parquet.read_table(tmp_path / "out" / "runs.parquet").to_pylist()
-    assert (run["label"], run["tags"], run["exit_code"]) == (EVIL, "paper", None)
-    metrics = parquet.read_table(tmp_path / "out" / "metrics.parquet").to_pylist()
-    assert metrics[1]["value"] == 0.1 + 0.2
-
-
-def test_without_pyarrow_the_error_names_what_to_install(run_cli: Console, tmp_path: Path) -> None:
-    assert run_cli("run", "exec", "--", "true").code == 0
-    code = (
-        "import sys; sys.modules['pyarrow'] = None\nfrom kgops.cli import main\nsys.exit(main(sys.argv[1:]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "export", "1", "--to", "parquet"],
-        env=run_cli.environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1
-    assert "pyarrow" in done.stderr and "pip install 'kgops[parquet]'" in done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def crc32c(data: bytes) -> int:
@@ -231,7 +199,7 @@ def test_tensorboard_itself_reads_the_same(rows: Rows, tmp_path: Path) -> None:
 # --- all of them ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wanted", ["json", "csv", "parquet", "tensorboard"])
+@pytest.mark.parametrize("wanted", ["json", "csv", "tensorboard"])
 def test_what_is_there_is_written_over_with_force_alone(run_cli: Console, wanted: str) -> None:
     assert run_cli("run", "exec", "--", "true").code == 0
     first = run_cli("export", "1", "--to", wanted)
@@ -248,7 +216,7 @@ def test_an_export_that_is_killed_or_fails_leaves_nothing_under_its_name(rows: R
         yield rows
         raise RuntimeError("as a deleted run would")
 
-    for write in (run_json.write_json, tables.write_csv):
+    for write in (run_json.write_json, export.write_csv):
         with pytest.raises(RuntimeError):
             write(broken(), tmp_path / "out", force=False)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

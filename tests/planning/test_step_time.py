@@ -34,7 +34,7 @@ from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
 from kgops.planning.speed import rates_of, seconds, step_time
 from kgops.planning.targets import cpu_target, find_targets
-from kgops.present.what_if import predicted_time
+from kgops.present.plan_sections import time_text
 from kgops.workloads.graphs.counts import counts_of
 from kgops.workloads.job_files import read_job
 from kgops.workloads.plan import Shape
@@ -69,19 +69,19 @@ def suggested(gpu: str | None, measured: TimeCorrection | None = None) -> Sugges
 
 def test_a_step_on_a_known_gpu_is_predicted_and_says_so() -> None:
     on_t4 = suggested("t4")
-    words = predicted_time(on_t4)
-    assert on_t4.predicted_step is not None and words is not None
+    words = time_text(on_t4, None)
+    assert on_t4.predicted_step is not None
     assert f"{on_t4.predicted_step.launches} kernel launches" in words
     assert words.startswith("at least ") and words.endswith("predicted, never measured on Tesla T4")
 
 
 def test_a_measured_run_takes_the_place_of_the_prediction() -> None:
     measured = TimeCorrection((Measured(1.0, 2.0),))
-    assert predicted_time(suggested("t4", measured)) is None
+    assert "never measured" not in time_text(suggested("t4", measured), None)
 
 
 def test_nothing_is_predicted_for_a_cpu() -> None:
-    assert predicted_time(suggested(None)) is None
+    assert time_text(suggested(None), None).startswith("unknown")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from kgops.present.explanation_pictures import picture_of, text_lines
 from kgops.present.explanations import ExplainedPrediction, ExplainingFact
 from kgops.present.formats import width_of
 from kgops.present.influences import Neighbours, Step, path_through
-from kgops.present.pictures import as_inline_svg, as_svg
+from kgops.present.pictures import as_inline_svg
 from kgops.present.terminals import in_ascii
 
 ODD = "<b>x</b> & \x1b[31m蛋白质 \u202eسلام"
@@ -104,10 +104,10 @@ def test_text_from_outside_is_escaped_in_pictures_and_cleaned_in_lines() -> None
     one = explained((ODD, ODD, "drug"), of=("drug", "treats", ODD))
     graph = graph_of(one)
     picture = picture_of(graph, ODD)
-    for svg in (as_svg(picture), as_inline_svg(picture)):
-        text = "".join(ElementTree.fromstring(svg).itertext())
-        assert "<b>x</b> &" in text or "<b>x</b>" in text
-        assert "\x1b" not in svg and "\u202e" not in svg and "<b>" not in svg
+    svg = as_inline_svg(picture)
+    text = "".join(ElementTree.fromstring(svg).itertext())
+    assert "<b>x</b> &" in text or "<b>x</b>" in text
+    assert "\x1b" not in svg and "\u202e" not in svg and "<b>" not in svg
     lines = text_lines(graph, 78)
     assert "\x1b" not in "".join(lines) and "\u202e" not in "".join(lines)
     assert max(map(width_of, lines)) <= 78
@@ -117,4 +117,4 @@ def test_more_triples_than_can_be_drawn_are_counted() -> None:
     one = explained(*(("drug", "binds", f"gene {n}") for n in range(MOST_FACTS + 3)))
     graph = graph_of(one)
     assert graph.left_out == 3 and graph.lanes == MOST_FACTS + 1
-    assert "and 3 more triples" in as_svg(picture_of(graph, "x"))
+    assert "and 3 more triples" in as_inline_svg(picture_of(graph, "x"))

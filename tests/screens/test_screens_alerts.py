@@ -13,7 +13,7 @@ from nvml_standin import Machine, StandIn, t4
 from records import add
 from screen_driving import Seen, look, shown_at
 
-from kgops.present.alerts import ended_while_away, live_alerts, recorded_alerts
+from kgops.present.overview import ended_while_away, live_alerts, recorded_alerts
 from kgops.present.wording import notification
 from kgops.supervisor.alerts import Alert
 from screens.widgets.lines import Lines

@@ -16,7 +16,7 @@ from screen_driving import Seen, look
 
 from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
 from kgops.gpus.readings import GpuReading, NvmlProblem, silent_gpu
-from kgops.present.gpu_lines import memory_bar
+from kgops.present.gpu_cells import gpu_row, memory_bar
 from kgops.present.gpus import GpuUsage
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -146,7 +146,7 @@ def test_a_bar_parts_runs_others_reserved_and_predicted() -> None:
     from kgops.supervisor.on_gpus import RunOnGpu
 
     usage = GpuUsage(reading(500), "0", (RunOnGpu(7, "", 300, "processes"),), ((7, 400),))
-    bar = "".join(text for text, _ in memory_bar(usage, 200, 101))
+    bar = "".join(piece.text for piece in memory_bar(gpu_row(usage), 101, 200))
     assert [bar.count(sign) for sign in "▇▓░┄·"] == [30, 20, 10, 20, 20]
 
 

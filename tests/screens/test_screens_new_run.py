@@ -206,7 +206,7 @@ def test_data_of_earlier_runs_come_first_and_runs_can_be_traced(run_cli: Console
     async def story(seen: Seen) -> None:
         await opened(seen)
         assert str(folder) in seen.row_of("data")
-        await seen.until_shows("expected: ", "from 1 run here")
+        await seen.until_shows("time: ", "from 1 run here")
         await turn(seen, "workload", "tracin")
         await seen.until_shows("kgops tracin --run 1")
 

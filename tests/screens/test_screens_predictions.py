@@ -16,7 +16,7 @@ from screen_driving import Seen, look
 from small_graph import put_graph
 from textual.app import App, ComposeResult
 
-from kgops.present.graph_names import as_written, completions
+from kgops.present.explained_run import as_written, completions
 from kgops.present.rows import Piece, Row
 from screens.symbols import tones_of
 from screens.widgets.lines import Lines

@@ -219,7 +219,7 @@ def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, con
         peaks = "UPDATE run SET predicted_mib = 510, peak_host_mib = 331, peak_gpu_mib = 44 WHERE id = ?"
         conn.execute(peaks, (number,))
         page = run_cli("show", str(number)).out
-        assert "predicted 510 MiB o" in page
+        assert "predicted  510 MiB o" in page
         assert "measured" not in page
 
     async def story(seen: Seen) -> None:
