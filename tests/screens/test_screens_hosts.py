@@ -38,7 +38,7 @@ def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
         await seen.press("H")
         await seen.until_shows("2 of 2 answer", "of lab1", "of lab2")
         lines = seen.lines()
-        of_gpus = [line.split()[0] for line in lines if line.startswith(("lab1", "lab2", "  0 T4"))]
+        of_gpus = [line.split()[0] for line in lines if line.startswith(("lab1", "lab2", "  0 Tesla T4"))]
         assert of_gpus[:4] == ["lab1", "0", "lab2", "0"]
         assert "7,000/14,909" in seen.text
         runs = [line.split()[:5] for line in lines if " of lab" in line]
