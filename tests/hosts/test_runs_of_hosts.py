@@ -115,7 +115,7 @@ def test_a_report_has_the_quality_of_a_model_there_and_says_where_influences_are
         done = lab.kgops("report", f"lab1:{number}", "--output", lab.folder / f"{number}.html")
         assert done.code == 0, done.err
     trained, traced = ((lab.folder / f"{number}.html").read_text() for number in (1, 2))
-    assert "Quality by direction" in trained and "95 % INTERVAL" in trained
+    assert "Quality by direction" in trained and "95 % interval" in trained
     assert "kgops pull" not in trained
     assert (
         "Influences are not in this page: they lie on the host. kgops pull lab1:2 imports the run" in traced
