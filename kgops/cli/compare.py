@@ -82,7 +82,7 @@ def command(
 
 def _check_count(count: int) -> None:
     if not 2 <= count <= MOST:
-        raise Usage(f"{count} different runs were given", f"compare two to {MOST}")
+        raise Usage(f"compare needs two to {MOST} different runs, and got {count}", "kgops compare 1 2")
 
 
 def _write_html(session: Session, comparison: Comparison, output: Path | None, *, force: bool) -> None:

@@ -49,14 +49,15 @@ def choose_threads(gflop: float, what: str, device: torch.device, report: Report
         report.note(library)
     if "OMP_NUM_THREADS" in os.environ:
         torch.set_num_threads(_AT_MOST)
-        report.note(f"{_many(_AT_MOST)}, as OMP_NUM_THREADS says.")
+        report.note(f"using {_many(_AT_MOST)}, the number in OMP_NUM_THREADS.")
         return
     cores = max(1, min(_AT_MOST, len(os.sched_getaffinity(0))))
     threads = threads_for(gflop, cores)
     torch.set_num_threads(threads)
     waits = ", which spin while they wait" if threads > 1 and _threads_spin() else ""
     report.note(
-        f"{_many(threads)} of {cores}{waits}: {what} is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise."
+        f"using {threads} of {_many(cores)}{waits}, since {what} is about {gflop:.2g} GFLOP; "
+        "set OMP_NUM_THREADS to change"
     )
 
 
