@@ -44,4 +44,6 @@ def test_threads_of_a_run_that_has_the_cpus_to_itself_spin(
     assert run["environment"]["variables"].get("GOMP_SPINCOUNT") == spins
     said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
     (note,) = [text for text in said if re.match(r"using \d+ of", text)]
-    assert ("which spin while they wait" in note) == (spins not in (None, "0") and not note.startswith("using 1 "))
+    assert ("which spin while they wait" in note) == (
+        spins not in (None, "0") and not note.startswith("using 1 ")
+    )
