@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from kgops.errors import Unavailable
-from kgops.maths.trials import entry
+from kgops.maths.trials import variants
 from storage.errors import StorageError
 
 
@@ -17,4 +17,4 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         except StorageError as error:
             raise Unavailable(error.message, error.hint) from error
 
-    entry.run(with_a_database)
+    variants.run(with_a_database)

@@ -9,8 +9,7 @@ from functools import cached_property
 
 import torch
 
-from kgops.maths.explain.necessary import Influences, explain, facts_of
-from kgops.maths.explain.prediction import Prediction, Query
+from kgops.maths.explain.prediction import Influences, Prediction, Query, explain, facts_of
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint

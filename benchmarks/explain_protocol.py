@@ -20,8 +20,7 @@ from kgops.maths.explain.verify import put_back, ranks_without, smallest
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.checkpoint_set import load_checkpoint
-from kgops.maths.tracin.journal import Journal
-from kgops.maths.tracin.retraining import FitAgain
+from kgops.maths.tracin.retraining import FitAgain, Journal
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings

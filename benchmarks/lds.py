@@ -23,9 +23,8 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.checkpoint_set import find_checkpoints, load_checkpoint
 from kgops.maths.tracin.curvature import training_of
-from kgops.maths.tracin.journal import Journal, Retraining
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
-from kgops.maths.tracin.retraining import FitAgain
+from kgops.maths.tracin.retraining import FitAgain, Journal, Retraining
 from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.maths.train.loop import fit

@@ -87,7 +87,7 @@ JOBS: tuple[MemoryJob, ...] = (
     _pykeen("ConvE", "nations", 100, 128, output_channels=16),
     _tracin("codex-s", 2, {"gram_precision": "bf16"}, max_triples=20, top_k=50),
     _train("fb15k-237", 96, 2048, {"entity_chunk": 4096}, output_channels=4),
-    _tracin("hetionet-disease", 17, test_triples="tests.txt"),
+    _tracin("hetionet-disease", 15, test_triples="tests.txt"),
     _pykeen("RotatE", "codex-s", 64, 1024),
     _train("kinships", 200, 128, {"precision": "bf16"}),
     _tracin("codex-s", 2, {"block": 1024}, max_triples=10),
@@ -96,7 +96,7 @@ JOBS: tuple[MemoryJob, ...] = (
     _tracin("codex-s", 2, loss="one-to-n", max_triples=5, top_k=100),
     _pykeen("DistMult", "fb15k-237", 50, 4096, validate_every=0),
     _pipeline("hetionet-disease", 64, 5),
-    _tracin("wn18rr", 25, {"last_layers": 2}, max_triples=30, top_k=50),
+    _tracin("wn18rr", 23, {"last_layers": 2}, max_triples=30, top_k=50),
     _train("hetionet-disease", 64, 256, {"precision": "bf16", "entity_chunk": 1024}),
 )
 

@@ -29,8 +29,7 @@ from kgops.errors import KgopsError
 from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.pairs import best_pairs
-from kgops.maths.predict.probabilities import Probability
-from kgops.maths.predict.ranking import answers
+from kgops.maths.predict.ranking import Probability, answers
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.train.evaluate import TailScores, split
 from kgops.maths.trials import peers

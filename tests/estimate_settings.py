@@ -166,16 +166,14 @@ def draw_tracin(
 
 
 def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float = _FLOP / 4) -> TracinSetting:
-    """TracIn otherwise than plainly: in fewer bits, projected, of some layers, filtered, of the
+    """TracIn otherwise than plainly: in fewer bits, of some layers, filtered, of the
     training triples themselves, or validated."""
     plain = draw_tracin(rng, most_entities=most_entities, flop=flop)
-    kind = rng.choice(("precision", "projection", "layers", "filter", "self", "validate"))
+    kind = rng.choice(("precision", "layers", "filter", "self", "validate"))
     options: dict[str, Any] = {}
     more: dict[str, Any] = {}
     if kind == "precision" or rng.random() < 0.3:
         options["precision"] = rng.choice(("bf16", "fp16"))
-    if kind == "projection":
-        more["projection_dim"] = rng.choice((16, 64, 256))
     if kind == "layers":
         options["last_layers"] = rng.choice((1, 2, 3, 5))
     elif kind == "self":

@@ -27,19 +27,19 @@ from kgops.maths.tracin.worker import run_on_graph
 from kgops.maths.train.checkpoints import Checkpoint, write_checkpoint
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.worker import train_conve
-from kgops.maths.trials.resident import peak_live_bytes
+from kgops.maths.trials.variants import peak_live_bytes
+from kgops.maths.worker.devices import limit_gpu
 from kgops.maths.worker.entry import StopRequest
-from kgops.maths.worker.gpu_budget import limit_gpu
 from kgops.maths.worker.report import Reporter
 from kgops.planning.memory_estimate import predict
 from kgops.planning.planner import MARGIN
-from kgops.workloads.explain import memory as explain
-from kgops.workloads.explain.sizes import ExplainShape, explain_shape
+from kgops.workloads.explain import plan as explain
+from kgops.workloads.explain.plan import ExplainShape, explain_shape
 from kgops.workloads.graphs.counts import Counts, count_triples
 from kgops.workloads.memory.budget import Moments, bounded
 from kgops.workloads.plan import Shape
-from kgops.workloads.predict import memory as predict_memory
-from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.predict import plan as predict_memory
+from kgops.workloads.predict.plan import PredictShape
 from kgops.workloads.tracin import memory as tracin
 from kgops.workloads.tracin.sizes import TracinShape, tracin_shape
 from kgops.workloads.train.sizes import train_shape

@@ -14,7 +14,7 @@ from kgops.maths.regress.flights import Flight, read_flights
 from kgops.maths.regress.loop import Regression, regress
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.regress.network import RegressionModel, load_weights
-from kgops.maths.regress.settings import RegressionSettings
+from kgops.maths.regress.stages import RegressionSettings
 from kgops.maths.train import checkpoints
 from kgops.workloads.regress.job import RegressionConfig
 

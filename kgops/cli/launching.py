@@ -22,12 +22,11 @@ from kgops.jobs.option import Option
 from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, NAMES
 from kgops.jobs.text import lines, one_line
 from kgops.planning.filtering_preview import FilteringPreview, preview_filtering
-from kgops.planning.launch_checks import must_have_gpus
 from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.planning.plan_job import Planned, refuse_what_cannot_fit
 from kgops.planning.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
 from kgops.planning.resolve import Choice
-from kgops.planning.start import as_recorded, child_command, fallbacks_below, launch
+from kgops.planning.start import as_recorded, child_command, fallbacks_below, launch, must_have_gpus
 from kgops.present.asking import names_a_run, with_run
 from kgops.present.plan_sections import disk_text
 from kgops.present.plan_words import starts_now, suggested, verdict

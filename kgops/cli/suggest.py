@@ -22,9 +22,9 @@ from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job
 from kgops.planning.filtering_preview import preview_filtering
-from kgops.planning.launch_checks import must_have_gpus
 from kgops.planning.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.planning.resolve import on_the_cpu
+from kgops.planning.start import must_have_gpus
 from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.settings import find_home
 from kgops.workloads.job_files import read_job, read_job_table

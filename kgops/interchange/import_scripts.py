@@ -21,11 +21,10 @@ from kgops.interchange.import_scores import Scores, is_scores, traces, trouble_o
 from kgops.jobs import manifest
 from kgops.jobs.files import NotAFile
 from kgops.jobs.json_checks import read_any, read_table
-from kgops.jobs.option_lines import DOCUMENTED
+from kgops.jobs.option_reading import DOCUMENTED
 from kgops.jobs.run_options import LONGEST_LABEL
 from kgops.jobs.text import one_line
-from kgops.workloads.catalog import effect_of
-from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.registry import WORKLOADS, effect_of
 from storage.transfer import TABLES, Curve, Rows
 
 CONFIG, HISTORY, TEST = "config.json", "training_history.json", "test_results.json"

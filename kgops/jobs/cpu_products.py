@@ -67,17 +67,3 @@ def rows_at_once(columns: int) -> int:
 def inner_at_once(rows: int) -> int:
     """Where the first factor is transposed."""
     return max(_FEWEST, _PART // rows)
-
-
-@cache
-def taken_bytes(rows: int, inner: int, columns: int, transposed: str = "", *, fresh: bool = False) -> int:
-    """By oneDNN beside factors and result, in one thread; fitted to torch 2.13. `transposed`: a, b, or both. `fresh`:
-    the result is oneDNN's own, and nothing is in parts."""
-    if not _is_worth(rows, inner, columns):
-        return 0
-    if not fresh:
-        rows = min(rows, rows_at_once(columns))
-        inner = min(inner, inner_at_once(rows)) if "a" in transposed else inner
-    copied = 4 * rows * inner if "a" in transposed else 0
-    packed = 256 * min(inner, 1024) + 3072 if "b" in transposed else 896
-    return copied + packed + (0 if fresh else 4 * rows * columns)

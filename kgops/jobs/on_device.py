@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kgops.jobs.job import Job
@@ -146,3 +146,11 @@ def applied_cleanup(job: Job, device: WorkerDevice) -> Applied:
         on_or_off(is_requested and has_gpu),
         NO_GPU if is_requested and not has_gpu else None,
     )
+
+
+def unknown_options(job: Job, known: Collection[str], doing: str) -> Iterator[Applied]:
+    """The options that this work has not: of a profile, say."""
+    for name, value in job.options.items():
+        if name not in known:
+            is_off = value in (False, "off")
+            yield Applied(name, "off", None if is_off else f"{doing} has no such option")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kgops.jobs.option import Flag, Option
-from kgops.jobs.option_checks import at_least, gpu_request, one_of
+from kgops.jobs.option import Flag, Option, at_least, gpu_request, one_of
 
 CLUSTERS = ("slurm", "ray")
 LONGEST_LABEL = 100

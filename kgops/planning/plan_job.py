@@ -15,25 +15,29 @@ from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, cpu_processes, skips_compile
 from kgops.jobs.text import in_bytes
-from kgops.planning import corrections, worker_start
+from kgops.planning import corrections
 from kgops.planning.disk_space import MARGIN as DISK_MARGIN
 from kgops.planning.disk_space import DiskPlan, disk_plan
-from kgops.planning.job_size import job_size_of
-from kgops.planning.memory_estimate import MemoryEstimate
+from kgops.planning.memory_estimate import MemoryEstimate, job_size_of
 from kgops.planning.oom_fallbacks import smaller_work
 from kgops.planning.planner import MARGIN, Candidate, MachineCorrections, Suggestion, need_mib, suggest
-from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
+from kgops.planning.process_memory import (
+    STARTS,
+    ProcessModel,
+    Seen,
+    data_bytes,
+    kind_of,
+    learn_process,
+    start_mib,
+)
 from kgops.planning.resolve import Choice, Resolved, device_of, named_gpus, requested_gpu
-from kgops.planning.retrainings import trains_again
-from kgops.planning.speed import time_kind
+from kgops.planning.speed import time_kind, trains_again
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
-from kgops.planning.worker_start import start_mib
 from kgops.settings import Home, make_home
-from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.graphs.counts import Counts, counts_of
 from kgops.workloads.number_formats import device_for
 from kgops.workloads.plan import plan_of
-from kgops.workloads.registry import WORKLOADS, devices_of, timed_by_epoch, workload_of
+from kgops.workloads.registry import OPTIONS, WORKLOADS, devices_of, timed_by_epoch, workload_of
 from storage import predictions
 from storage.database import Connection
 
@@ -260,7 +264,7 @@ def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]
         compiled=asks_to_compile,
         parquet=bool(job.settings.get("parquet")),
     )
-    start = start_mib(job, remembered_in(home, worker_start.FILE))
+    start = start_mib(job, remembered_in(home, STARTS))
     return learn_process(kind, filter(None, map(process_sample, forecasts)), start)
 
 

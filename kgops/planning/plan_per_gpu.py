@@ -11,10 +11,10 @@ from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.planning.fit import Fit, fit_of
-from kgops.planning.launch_checks import must_be_possible
 from kgops.planning.plan_job import Planned, plan
 from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, named_gpus, requested_gpu, requires_gpu, resolve
+from kgops.planning.start import must_be_possible
 from kgops.planning.targets import (
     Target,
     cpu_target,

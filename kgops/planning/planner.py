@@ -11,17 +11,14 @@ from typing import Any
 from kgops.jobs.option import Effect
 from kgops.planning import rules
 from kgops.planning.corrections import Correction, ExpectedTime, TimeCorrection
-from kgops.planning.job_size import JobSize
-from kgops.planning.memory_estimate import MemoryEstimate, predict
+from kgops.planning.memory_estimate import JobSize, MemoryEstimate, predict
 from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.resolve import expands_segments, work_of
-from kgops.planning.retrainings import Retrainings, retrainings_of
-from kgops.planning.speed import rates_of, seconds, step_time
+from kgops.planning.speed import Retrainings, rates_of, retrainings_of, seconds, step_time
 from kgops.planning.targets import Target
-from kgops.workloads.catalog import effect_of
 from kgops.workloads.plan import Filtering, Rates, Retraining, Shape, StepTime, Training, plan_of
-from kgops.workloads.registry import devices_of, workload_of
+from kgops.workloads.registry import devices_of, effect_of, workload_of
 
 # Share of memory kept free: a prediction that is too low ends a run. No GPU measurement allows less yet.
 MARGIN = 0.10

@@ -30,7 +30,6 @@ TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY"
 _SPINNING = {"GOMP_SPINCOUNT": "10000"}
 # Variables of kgops that another one of the person's decides, too.
 _SYNONYMS = {_ALLOCATOR: _ALLOCATOR_BEFORE, "GOMP_SPINCOUNT": "OMP_WAIT_POLICY"}
-PATHS = ("path_filtering", "strict_path_filtering")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +110,8 @@ def conflicts(profile: profiles.Profile, gpu: GpuFacts | None) -> list[Correctio
 
 def work_of(job: Job) -> Work:
     """Properties of this job for rules. TracIn loads another model, at other addresses, for each checkpoint."""
-    traces = "influences" in workload_of(job).leaves
-    return Work(
-        job.workload,
-        trains=not workload_of(job).reads_model,
-        moves_parameters=traces,
-        varies_shapes=traces and bool(job.settings.get("test_triples")),
-    )
+    does = workload_of(job)
+    return Work(job.workload, trains=not does.reads_model, moves_parameters="influences" in does.leaves)
 
 
 def expands_segments(environment: Mapping[str, str]) -> bool:
@@ -166,8 +160,7 @@ def on_the_cpu(job: Job) -> Job:
 
 def _related_settings(job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
     """Settings that rules read together with options."""
-    values = {name: job.settings[name] for name in PATHS if name in job.settings}
-    values["device"] = device_of(job)
+    values: dict[str, Any] = {"device": device_of(job)}
     if expands_segments(environment):
         values[_SEGMENTS] = True
     return values

@@ -3,8 +3,8 @@
 A rule reads a table of options, the GPU and the properties of the workload, never torch or files. Rules about GPUs
 change nothing on an unknown GPU: the worker then reports what it could not apply.
 
-`device`, `expandable_segments` and the two path filters are settings, not options: `kgops.planning.resolve` adds them
-to the table and removes them afterwards.
+`device` and `expandable_segments` are settings, not options: `kgops.planning.resolve` adds them to the table and
+removes them afterwards.
 """
 
 from __future__ import annotations
@@ -46,9 +46,6 @@ class Work:
     name: str
     trains: bool = False  # it has optimizer steps
     moves_parameters: bool = False  # addresses of weights change during the run
-    varies_shapes: bool = False  # shapes of inputs change during the run
-    groups_convolutions: bool = False
-    memory_is_tight: bool = False  # little memory is left beside the prediction
 
 
 Rule = Callable[[Options, GpuFacts | None, Work], Iterator[Correction]]
@@ -124,19 +121,6 @@ def _fp16_gradients_are_scaled(options: Options, gpu: GpuFacts | None, work: Wor
         )
 
 
-def _sums_over_entities_are_not_fp16(
-    options: Options, gpu: GpuFacts | None, work: Work
-) -> Iterator[Correction]:
-    if options.get("sum_precision") == "fp16":
-        yield Correction(
-            "sum_precision",
-            "fp16",
-            "fp32",
-            "a sum over entities overflows fp16 at 65,504",
-            "IEEE 754, binary16",
-        )
-
-
 def _gpu_can_compile(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
     capability = gpu.compute_capability if gpu else None
     requested = options.get("compile", "off")
@@ -169,8 +153,6 @@ def _why_no_graph(options: Options, work: Work) -> str | None:
         return "gradient checkpointing changes the addresses of inputs (“static input data pointer changed”)"
     if work.moves_parameters:
         return f"in {work.name} the addresses of weights change"
-    if work.varies_shapes:
-        return f"in {work.name} inputs have many shapes, each of which needs a graph"
     return None
 
 
@@ -181,51 +163,6 @@ def _segments_can_grow(options: Options, gpu: GpuFacts | None, work: Work) -> It
     if where is not None:
         reason = f"{where} the driver cannot map memory for expandable segments"
         yield Correction("expandable_segments", True, False, reason, "vllm #39874, pytorch #192330")
-
-
-def _cudnn_is_not_let_loose(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
-    if work.memory_is_tight and options.get("cudnn_benchmark") is True:
-        yield Correction(
-            "cudnn_benchmark",
-            True,
-            False,
-            "benchmarking algorithms takes unbounded workspace, and memory is tight",
-            "pytorch #49207",
-        )
-
-
-def _channels_last_pays(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
-    capability = gpu.compute_capability if gpu else None
-    if options.get("channels_last") is not True:
-        return
-    if work.groups_convolutions:
-        why = "it slows down grouped convolutions"
-    elif gpu is not None and capability is not None and capability < _TENSOR_CORES:
-        why = f"it needs tensor cores; {gpu.name} has compute capability {_dotted(capability)}"
-    elif not _formats(options, gpu) & {"fp16", "bf16"}:
-        why = "it is faster only in half precision"
-    else:
-        return
-    yield Correction("channels_last", True, False, why, "pytorch #44943, #34977")
-
-
-def _strict_paths_need_paths(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
-    if options.get("strict_path_filtering") is True and options.get("path_filtering") is not True:
-        reason = "strict_path_filtering needs path_filtering, which is off"
-        yield Correction("strict_path_filtering", True, False, reason, "kgops tracin, which refuses it")
-
-
-def _cache_is_kept_in_the_loop(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
-    every = options.get("memory_cleanup")
-    if isinstance(every, int) and not isinstance(every, bool):
-        yield Correction(
-            "memory_cleanup",
-            every,
-            True,
-            f"empty_cache() every {every} batches frees memory that the next batch needs. "
-            "kgops calls it only when free memory is short, for at most 1 % of the time",
-            "discuss.pytorch.org 34232",
-        )
 
 
 def _formats(options: Options, gpu: GpuFacts | None) -> set[str]:
@@ -248,12 +185,7 @@ RULES: tuple[Rule, ...] = (
     _gpu_has_kernels,
     _gpu_has_the_number_format,
     _fp16_gradients_are_scaled,
-    _sums_over_entities_are_not_fp16,
     _gpu_can_compile,
     _graphs_need_fixed_addresses,
     _segments_can_grow,
-    _cudnn_is_not_let_loose,
-    _channels_last_pays,
-    _strict_paths_need_paths,
-    _cache_is_kept_in_the_loop,
 )

@@ -15,10 +15,10 @@ from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.job_files import read_job
-from kgops.workloads.predict.job import NEW_TRIPLES, TRIPLES
+from kgops.workloads.predict.job import NEW_TRIPLES, PREDICTED_TRIPLES
 from kgops.workloads.registry import workload_of
 from kgops.workloads.results import leaves
-from kgops.workloads.tracin.options import DATA
+from kgops.workloads.shared_options import TRIPLES
 from kgops.workloads.train.job import MODELS
 from storage import run_list, runs
 from storage.database import Connection, open_reader
@@ -31,7 +31,7 @@ _MODEL = (
     "checkpoint_dir",
     "trust_pickle",
     "dataset",
-    *DATA,
+    *TRIPLES,
     "edge_map",
     "node_name_dict",
 )
@@ -160,7 +160,7 @@ def _question_of(settings: Mapping[str, Any]) -> Question:
     return Question(str(entity or ""), str(settings.get("relation") or ""), asks_heads and bool(entity))
 
 
-_FROM_PREDICTIONS = ("run", "model_path", "checkpoint_dir", "dataset", *DATA, "edge_map", "node_name_dict")
+_FROM_PREDICTIONS = ("run", "model_path", "checkpoint_dir", "dataset", *TRIPLES, "edge_map", "node_name_dict")
 
 
 def names_a_run(job: Job) -> bool:
@@ -192,7 +192,7 @@ def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
         raise Usage("answers of a predict run bring along which end was asked for", "leave out --asked")
     run, spec = _found(conn, number)
     results = RunFolder(home.runs / run.folder).results
-    triples = results / (NEW_TRIPLES if job.settings["new"] else TRIPLES)
+    triples = results / (NEW_TRIPLES if job.settings["new"] else PREDICTED_TRIPLES)
     predicted = spec.get("predict")
     if predicted is None and (spec.get("pipeline") or {}).get("predict") is None:
         raise Usage(
@@ -227,7 +227,7 @@ def _with_training(home: Home, conn: Connection, job: Job) -> Job:
     filled = {"checkpoint_dir": str(checkpoints), "model_path": None if model is None else str(model)}
     if not job.settings["train"] and not job.settings["dataset"]:
         filled["dataset"] = trained.get("dataset")
-        paths = {name: Path(trained[name]) for name in DATA if trained.get(name)}
+        paths = {name: Path(trained[name]) for name in TRIPLES if trained.get(name)}
         # An imported run's working folder is unknown.
         is_absolute = all(path.is_absolute() for path in paths.values())
         cwd = Path("/") if is_absolute else Path(read_plan(folder).cwd)

@@ -31,7 +31,7 @@ from kgops.workloads import configurations
 from kgops.workloads.graphs.counts import counts_of
 from kgops.workloads.job_files import with_absolute_paths
 from kgops.workloads.registry import WORKLOADS, workload_of
-from kgops.workloads.tracin.options import DATA
+from kgops.workloads.shared_options import TRIPLES
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
@@ -207,7 +207,7 @@ class WhatIf:
         """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
         remembered = self._home.path / "counts.json"
         settings = workload_of(job).stage_settings(job.settings).get("train", job.settings)
-        data = {name: settings.get(name) for name in ("dataset", *DATA)}
+        data = {name: settings.get(name) for name in ("dataset", *TRIPLES)}
         key = json.dumps(data)
         if not workload_of(job).has_graph or key in self._counted:
             return

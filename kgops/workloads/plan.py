@@ -12,7 +12,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice, skips_compile
 from kgops.jobs.option import Effect
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.memory.phases import PeakMemory
 
 Options = Mapping[str, Any]
 Count = Callable[[Mapping[str, Any]], Counts | None]
@@ -96,6 +96,11 @@ class WorkloadPlan(Protocol):
         self, job: Job, device: WorkerDevice, processes: tuple[int | None, str | None], /
     ) -> Iterator[Applied]:
         """Options as the worker will report them. `processes`: how many share the run, and why."""
+
+
+def nothing(*_: Any, **__: Any) -> Iterator[Any]:
+    """A plan's answer where there are no number formats to choose, or nothing that could be smaller."""
+    return iter(())
 
 
 def plan_of(workload: str) -> WorkloadPlan:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from kgops.jobs.option import HIDDEN, Flag, Option
-from kgops.jobs.option_checks import at_least, device_name
+from collections.abc import Mapping
+from typing import Any
+
+from kgops.jobs.option import HIDDEN, Flag, Option, at_least, device_name
 
 LARGEST_GROUP = 16  # triples: a query of thousands would decide its step alone
 _SPEED = "memory and speed"
@@ -167,11 +169,9 @@ def data_files(**helps: str) -> tuple[Option, ...]:
     return tuple(Option(name, help=text, group="data") for name, text in helps.items())
 
 
-# Of the training whose model answers or is explained.
-TRAINING_RUN = RUN.adapted(
-    help="Number of the training run whose model (the best by validation, otherwise the final one) and data are used; "
-    "nothing else is needed."
-)
+# Of a job that asks a trained model: the training, its model and its data.
+TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
+FOLDERS = ("checkpoint_dir",)
 TRAINING_DATA = (
     Option("dataset", help="Triples of the training: a PyKEEN dataset by name.", group="data"),
     *data_files(
@@ -181,6 +181,36 @@ TRAINING_DATA = (
         entity_to_id="Entity vocabulary: label and id, in either order.",
         relation_to_id="Relation vocabulary: label and id, in either order.",
     ),
-    EDGE_MAP,
-    NODE_NAME_DICT,
 )
+TRAINING_NAMES = (EDGE_MAP, NODE_NAME_DICT)
+OUTPUT_DIR = Option("output_dir", help="Folder for a copy of the results.", group="results")
+
+
+def trained_model(does: str) -> tuple[Option, ...]:
+    """The options that name a model, which `does` something, in words."""
+    return (
+        RUN.adapted(
+            help="Number of the training run whose model (the best by validation, otherwise the final one) and data "
+            "are used; nothing else is needed."
+        ),
+        MODEL_PATH,
+        CHECKPOINT_DIR.adapted(
+            help=f"Folder of checkpoints; without a model file, the newest of them {does}."
+        ),
+        TRUST_PICKLE,
+    )
+
+
+def trained_model_problems(workload: str, settings: Mapping[str, Any], *, names_run: bool) -> list[str]:
+    """Problems of how a job names the model that it asks, and the data of its training."""
+    named = names_run or settings["model_path"] or settings["checkpoint_dir"]
+    unnamed = f"{workload}: no model is named; give {workload}.run, checkpoint_dir or model_path"
+    return ([] if named else [unnamed]) + data_problems(workload, settings, needed=not names_run)
+
+
+def data_problems(workload: str, settings: Mapping[str, Any], *, needed: bool = True) -> list[str]:
+    if settings["dataset"] and settings["train"]:
+        return [f"{workload}.dataset: given together with train; choose one or the other"]
+    if needed and not settings["dataset"] and not settings["train"]:
+        return [f"{workload}.train: missing, and so is {workload}.dataset; the training triples are needed"]
+    return []

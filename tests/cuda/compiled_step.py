@@ -27,14 +27,13 @@ from kgops.maths.regress.flights import read_flights
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.regress.metrics import HeightLoss
 from kgops.maths.regress.network import RegressionModel
-from kgops.maths.regress.settings import RegressionSettings
-from kgops.maths.regress.stages import plan_stages
+from kgops.maths.regress.stages import RegressionSettings, plan_stages
 from kgops.maths.regress.step import RegressionStep
 from kgops.maths.train.acceleration import AcceleratedStep
 from kgops.maths.train.batches import Batches
 from kgops.maths.train.losses import EntityLoss
 from kgops.maths.train.settings import resolve_precision
-from kgops.planning.job_size import JobSize, job_size_of
+from kgops.planning.memory_estimate import JobSize, job_size_of
 from kgops.planning.speed import rates_of, step_time
 from kgops.planning.targets import find_targets
 from kgops.workloads.job_files import read_job

@@ -126,7 +126,7 @@ def test_every_way_of_tracin_runs_on_the_gpu(on: On) -> None:
     trained = ended(console, *TRAIN, "--compile", "off")
     for flags in (
         ("--max-triples", "3", "--gram-precision", "fp16", "--use-last-layers-only"),
-        ("--max-triples", "3", "--loss", "one-to-n", "--both-directions", "--projection-dim", "16"),
+        ("--max-triples", "3", "--loss", "one-to-n", "--both-directions"),
         ("--self-influence",),
     ):
         run = ended(console, "run", "tracin", "--run", str(trained["id"]), *flags)

@@ -13,7 +13,7 @@ import pytest
 from driving import Console
 from tracing import nations
 
-from kgops.jobs.option_lines import DOCUMENTED, option_line
+from kgops.jobs.option_reading import DOCUMENTED, option_line
 from kgops.maths.regress.made_flights import Sky, make_flights
 
 SMALL = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "1", "--device", "cpu")

@@ -17,7 +17,6 @@ from kgops.gpus.facts import GpuFacts
 from kgops.planning.corrections import Pair, accuracy, learn
 from kgops.planning.memory_estimate import predict
 from kgops.workloads.graphs.counts import Answers, Counts
-from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
 from kgops.workloads.job_files import read_job
 from kgops.workloads.tracin.memory import graph_bytes
 from kgops.workloads.tracin.options import (
@@ -33,9 +32,8 @@ from kgops.workloads.tracin.options import (
     TRACIN_VALIDATED_TESTS,
 )
 from kgops.workloads.tracin.sizes import tracin_shape
-from kgops.workloads.train.conve_weights import buffer_bytes, model_of_config, weight_sizes
-from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.options import EVALUATION_ENCODED, TRAIN_BATCH, loss_chunk
+from kgops.workloads.train.job import ConvEConfig, buffer_bytes, model_of_config, weight_sizes
+from kgops.workloads.train.options import EVALUATION_ENCODED, EVALUATION_QUERIES, TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 
 H200 = GpuFacts("NVIDIA H200", (9, 0))
@@ -122,31 +120,6 @@ def test_smaller_blocks_chunks_and_tiles_need_no_more() -> None:
 
     plain = need()
     assert need(block=64) < plain and need(entity_chunk=512) <= plain and need(tests_at_once=8) < plain
-
-
-def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
-    import torch
-
-    from kgops.maths.train.batches import inverse_triples, query_rows
-    from kgops.maths.train.evaluate import KnownAnswers, _by_pair, split
-    from kgops.workloads.graphs.evaluation_counts import EvaluationBlocks
-
-    generator = torch.Generator().manual_seed(3)
-    sides = (torch.tensor([40, 3, 40]), 2)
-    train, valid = (
-        torch.unique((torch.rand(n, 3, generator=generator) ** sides[1] * sides[0]).long(), dim=0)
-        for n in (900, 1500)
-    )
-    as_tuples = [[(h, r, t) for h, r, t in part.tolist()] for part in (train, valid)]
-    answers = KnownAnswers(torch.cat([train, valid]))
-    queries = torch.cat([query_rows(valid, True), inverse_triples(valid)])
-    blocks = [queries[places] for places in split(_by_pair(queries), EVALUATION_QUERIES)]
-    found = [
-        (len(b), len(torch.unique(b[:, :2], dim=0)), len(answers.of(b[:, 0], b[:, 1])[0])) for b in blocks
-    ]
-    counted = EvaluationBlocks.of(as_tuples[1], as_tuples)
-    assert 1 < len(blocks) <= 4 and list(counted.both) == found
-    assert sum(block.queries for block in counted.heads) == len(valid) and counted.relations == 3
 
 
 def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
@@ -246,9 +219,9 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 def test_sizes_are_those_the_workers_cut_by() -> None:
     import torch
 
+    from kgops.maths.tracin import agreement as tracin_agreement
     from kgops.maths.tracin import attribution, results, scan
-    from kgops.maths.tracin import sampled_agreement as tracin_agreement
-    from kgops.maths.tracin import validation as tracin_validate
+    from kgops.maths.tracin import validate as tracin_validate
     from kgops.maths.tracin.blocks import Settings
     from kgops.maths.train import evaluate, optimizers
     from kgops.maths.train.settings import TrainSettings

@@ -18,8 +18,7 @@ from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
 from kgops.planning import profiles
 from kgops.planning.corrections import Correction, Measured, learn_time
-from kgops.planning.job_size import JobSize, job_size_of
-from kgops.planning.memory_estimate import predict
+from kgops.planning.memory_estimate import JobSize, job_size_of, predict
 from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, largest_where, need_mib, suggest
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import Target, cpu_target, find_targets
@@ -228,7 +227,8 @@ def test_a_plan_looks_at_few_settings(workload: str, most: int, wide_graph: Path
 
 def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import sys; from kgops.workloads.job_files import read_job; from kgops.planning.job_size import job_size_of;"
+        "import sys; from kgops.workloads.job_files import read_job;"
+        "from kgops.planning.memory_estimate import job_size_of;"
         "from kgops.planning.targets import find_targets; from kgops.planning.planner import suggest;"
         "job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x');"
         "assert suggest(job_size_of(job), find_targets('t4')[0]).fits;"

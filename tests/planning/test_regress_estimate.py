@@ -16,8 +16,7 @@ from estimate_regress import draw_regress
 from estimating import Outcome, compare_regress
 
 from kgops.gpus.facts import GpuFacts
-from kgops.planning.job_size import job_size_of
-from kgops.planning.memory_estimate import predict
+from kgops.planning.memory_estimate import job_size_of, predict
 from kgops.planning.planner import suggest
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import find_targets
@@ -114,11 +113,10 @@ def test_so_they_do_frame_by_frame_piece_by_piece_and_in_fewer_bits() -> None:
 
 def test_a_estimate_knows_the_training_that_it_follows() -> None:
     """Numbers that two rooms hold, since this one loads no torch."""
-    from kgops.maths.regress import batches
-    from kgops.maths.regress import settings as regression_settings
+    from kgops.maths.regress import batches, stages
 
     assert batches.VALIDATION_SHARE == REGRESS_VALIDATION_SHARE
-    assert regression_settings.RegressionSettings().batch_size == REGRESS_BATCH
+    assert stages.RegressionSettings().batch_size == REGRESS_BATCH
     assert set(OPTIMIZERS) == {*MOMENTS, "sgd"}
 
 

@@ -20,8 +20,7 @@ from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.pairs import best_pairs
-from kgops.maths.predict.probabilities import probability_of
-from kgops.maths.predict.ranking import answers
+from kgops.maths.predict.ranking import answers, probability_of
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
@@ -30,7 +29,7 @@ from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.planning.corrections import Measured, TimeCorrection
-from kgops.planning.job_size import JobSize, job_size_of
+from kgops.planning.memory_estimate import JobSize, job_size_of
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
 from kgops.planning.speed import rates_of, seconds, step_time
 from kgops.planning.targets import cpu_target, find_targets
@@ -38,7 +37,7 @@ from kgops.present.plan_sections import time_text
 from kgops.workloads.graphs.counts import counts_of
 from kgops.workloads.job_files import read_job
 from kgops.workloads.plan import Shape
-from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.predict.plan import PredictShape
 from kgops.workloads.tracin.sizes import tracin_shape
 from kgops.workloads.train.sizes import TrainShape
 

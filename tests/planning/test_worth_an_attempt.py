@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kgops.jobs.job import Job
-from kgops.planning.job_size import JobSize, job_size_of
-from kgops.planning.memory_estimate import predict
+from kgops.planning.memory_estimate import JobSize, job_size_of, predict
 from kgops.planning.oom_fallbacks import Fallback, oom_fallbacks, skipped_lines
 from kgops.planning.plan_job import Planned
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest

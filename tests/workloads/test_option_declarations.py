@@ -15,7 +15,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import Option
 from kgops.workloads.job_files import read_job
 from kgops.workloads.registry import WORKLOADS, values_of
-from kgops.workloads.train.options import FILES
+from kgops.workloads.shared_options import TRIPLES
 
 NAMES = [name for name, workload in WORKLOADS.items() if workload.has_flags]
 NEEDED: dict[str, dict[str, Any]] = {
@@ -126,7 +126,7 @@ def test_a_printed_command_sets_every_option(workload: str, option: Option) -> N
     value = other_value(workload, option)
     table: dict[str, Any] = {"workload": workload, workload: dict(NEEDED[workload]), "options": {}}
     table[workload if option.effect is None else "options"][option.name] = value
-    if option.name in FILES and workload == "train":
+    if option.name in TRIPLES and workload == "train":
         table["train"] = {"train": "/data/train.txt", option.name: value}
     table[workload] |= _BESIDE.get(workload, {}).get(option.name, {})
     for name in _INSTEAD.get(workload, {}).get(option.name, ()):

@@ -16,30 +16,24 @@ from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.worker import load_model
 from kgops.maths.tracin.test_triples import from_file
-from kgops.maths.train.evaluate import Evaluation, Evaluator
-from kgops.maths.train.quality import quality_table
+from kgops.maths.train.evaluate import Evaluation, Evaluator, quality_table
 from kgops.maths.train.settings import place_of
-from kgops.maths.train.worker import find_device, load_graph
+from kgops.maths.train.worker import find_device, open_graph
 from kgops.maths.worker.devices import choose_threads, memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
-from kgops.maths.worker.outputs import make_output_folder, publish_results
-from kgops.maths.worker.report import Reporter, report_applied
-from kgops.maths.worker.reporter import Progress
+from kgops.maths.worker.outputs import open_results, publish_results
+from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.evaluate.job import evaluate_options
-from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
-from kgops.workloads.train.conve_weights import step_gflop
+from kgops.workloads.train.job import step_gflop
+from kgops.workloads.train.options import EVALUATION_QUERIES
 
 _MOST_NOTED = 20  # triples that cannot be ranked
 
 
 def evaluate(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     device = find_device(job.settings["device"])
-    report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job, folder)
-    results = folder / "results"
-    results.mkdir(exist_ok=True)
-    graph = load_graph(job.settings)
-    report.graph(graph.notes, graph.digests)
+    results = open_results(job, folder, device, report)
+    graph = open_graph(job, report)
     report_applied(job, evaluate_options(job, place_of(device)), report, {"memory_cleanup"})
     triples = _triples(job, graph, report)
     with memory_cleanup(job, device, report) as cleanup:

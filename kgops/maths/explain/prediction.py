@@ -1,12 +1,21 @@
-"""A prediction, of a tail or of a head, and its rivals: score, rank, margin."""
+"""A prediction that is explained, its rivals, and the triples of head and tail that it rests on."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
+from kgops.errors import BadInput
+from kgops.jobs.option import not_a_triple, triple_in
+from kgops.maths.graphs.vocabulary import is_comment, read_lines, shown
 from kgops.maths.models.conve import ConvE
+from kgops.maths.predict.questions import NamedVocabulary
+from kgops.maths.tracin.blocks import FisherEngine, Settings, TracinCheckpoint
+from kgops.maths.tracin.curvature import Training
+from kgops.maths.train.evaluate import split
 from kgops.workloads.explain.options import EXPLAIN_RIVALS
 
 
@@ -90,3 +99,127 @@ class Prediction:
         own, others = self._own, self._scores
         rank = 1 + float((others > own).sum()) + float((others == own).sum()) / 2
         return Standing(float(own), rank, float(own - others.logsumexp(0)))
+
+
+_SIDES = {"head": True, "tail": False}
+_SUGGESTED = 20  # unknown names of a file for which nearest names are searched
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Prediction `number`, from 1; `trouble` says why it cannot be explained, and then there is no `query`."""
+
+    number: int
+    texts: tuple[str, str, str]
+    query: Query | None
+    trouble: str | None = None
+
+
+def of_text(
+    text: str, entities: NamedVocabulary, relations: NamedVocabulary, *, asks_head: bool = False
+) -> Asked:
+    """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
+    triple = triple_in(text)
+    if triple is None:
+        raise BadInput(f"the prediction {not_a_triple(text)}.")
+    return _resolved(1, triple, entities, relations, asks_head)
+
+
+def of_file(
+    path: Path, entities: NamedVocabulary, relations: NamedVocabulary, *, asks_head: bool = False
+) -> list[Asked]:
+    """All predictions of the file, in order; one with an unknown name has `trouble`. A fourth column, `head` or
+    `tail`, is the end that was asked for."""
+    asked: list[Asked] = []
+    troubled = 0
+    for n, line in enumerate(read_lines(path), 1):
+        if not line.strip() or is_comment(line):
+            continue
+        parts = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
+        if len(parts) < 3 or not all(map(str.strip, parts[:3])):
+            raise BadInput(
+                f"{path}, line {n}: {shown(line)} is not head, relation and tail.",
+                hint="each line is head, relation, tail, separated by single tabs.",
+            )
+        texts, number = (parts[0], parts[1], parts[2]), len(asked) + 1
+        side = parts[3].strip() if len(parts) > 3 else ""
+        if side and side.casefold() not in _SIDES:
+            raise BadInput(
+                f"{path}, line {n}: the fourth column is {shown(side)}.",
+                hint="it says which end was asked for, head or tail; leave it out, or empty, for --asked.",
+            )
+        of_head = _SIDES.get(side.casefold(), asks_head)
+        suggests = troubled < _SUGGESTED
+        try:
+            asked.append(_resolved(number, texts, entities, relations, of_head, suggests=suggests))
+        except BadInput as error:
+            troubled += 1
+            asked.append(Asked(number, texts, None, error.message))
+    if not asked:
+        raise BadInput(f"{path} has no predictions.", hint="each line is head, relation, tail.")
+    return asked
+
+
+def _resolved(
+    number: int,
+    texts: tuple[str, str, str],
+    entities: NamedVocabulary,
+    relations: NamedVocabulary,
+    asks_head: bool,
+    *,
+    suggests: bool = True,
+) -> Asked:
+    head = entities.find(texts[0], suggests=suggests)
+    relation = relations.find(texts[1], suggests=suggests)
+    tail = entities.find(texts[2], suggests=suggests)
+    return Asked(number, texts, Query((head, relation, tail), asks_head))
+
+
+class Influences:
+    """Of training triples on the logits of a prediction and its rivals."""
+
+    def __init__(self, model: ConvE, training: Training, *, seed: int = 0) -> None:
+        settings = Settings(score="fisher", training=training, seed=seed)
+        # Facts that are learnt well have no gradient under 1vsAll, and are forgotten all the same without their sample.
+        self._engine = FisherEngine(TracinCheckpoint(model, 1.0), settings, labels=True)
+        self._device, self._block = model.entities.device, settings.block
+
+    @torch.no_grad()
+    def falls(self, prediction: Prediction, triples: torch.Tensor) -> torch.Tensor:
+        """(answer and rivals, triples): how far each logit falls without a triple."""
+        kept = self._engine.keep_rows(prediction.rows.to(self._device))
+        blocks = split(triples.to(self._device), self._block)
+        return torch.cat([self._engine.scores(kept, block) for block in blocks], dim=1)
+
+
+def facts_of(train: torch.Tensor, *entities: int) -> torch.Tensor:
+    """Rows of the training triples that mention one of the entities."""
+    return torch.isin(train[:, [0, 2]], torch.tensor(entities)).any(dim=1).nonzero()[:, 0]
+
+
+def is_itself(facts: torch.Tensor, triple: tuple[int, int, int]) -> torch.Tensor:
+    """Which of the facts are the prediction itself."""
+    return (facts == torch.tensor(triple)).all(dim=1)
+
+
+def explain(
+    prediction: Prediction, triples: torch.Tensor, falls: torch.Tensor, *, most: int
+) -> list[tuple[int, float]]:
+    """At most `most` rows of `triples`, those whose removal lowers the lead most, and by how much each does. Of a fact
+    that is one of d about its end, 1/d of the rivals' fall is not taken off.
+
+    These are a ranking, not logits: several removals together do far less than the sum says. The prediction itself,
+    where it is a training triple, is never one of them.
+    """
+    kept = 1 - 1 / _facts_beside(prediction.query, triples).to(falls)
+    effects = kept * prediction.of_rivals(falls) - falls[0]
+    itself = is_itself(triples, prediction.query.triple).to(effects.device)
+    effects = effects.masked_fill(itself, torch.inf)
+    strongest = effects.argsort(stable=True)[:most].tolist()
+    return [(row, float(effects[row])) for row in strongest if effects[row] < 0]
+
+
+def _facts_beside(query: Query, triples: torch.Tensor) -> torch.Tensor:
+    """For each of the triples, how many mention the same end: the given entity, else the answer."""
+    of_given, of_answer = ((triples[:, [0, 2]] == end).any(dim=1) for end in (query.given, query.answer))
+    return torch.where(of_given, of_given.sum(), of_answer.sum())

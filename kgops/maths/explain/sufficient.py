@@ -14,14 +14,12 @@ from typing import Any
 
 import torch
 
-from kgops.maths.explain.necessary import Influences, facts_of, is_itself
-from kgops.maths.explain.prediction import Prediction, Query
+from kgops.maths.explain.prediction import Influences, Prediction, Query, facts_of, is_itself
 from kgops.maths.explain.verify import ALL, RANDOM, SETS, Verified, ranks_without, seeds_after, triples_said
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.known import KnownTriples
-from kgops.maths.tracin.journal import Journal
-from kgops.maths.tracin.retraining import Retrain
+from kgops.maths.tracin.retraining import Journal, Retrain
 
 OTHERS = 10  # heads that a set is carried over to, as in Kelpie
 

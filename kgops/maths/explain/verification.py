@@ -19,9 +19,8 @@ from kgops.maths.explain.verify import ALL, KINDS, SETS, Verified, rows_of, smal
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
-from kgops.maths.tracin.journal import Journal
-from kgops.maths.tracin.retraining import FitAgain
-from kgops.maths.tracin.validation import JOURNAL
+from kgops.maths.tracin.retraining import FitAgain, Journal
+from kgops.maths.tracin.validate import JOURNAL
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.report import Reporter
 

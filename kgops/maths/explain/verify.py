@@ -12,9 +12,8 @@ from statistics import mean, pstdev
 
 import torch
 
-from kgops.maths.explain.necessary import facts_of, is_itself
-from kgops.maths.explain.prediction import Query
-from kgops.maths.tracin.journal import Journal, Retraining, union_of
+from kgops.maths.explain.prediction import Query, facts_of, is_itself
+from kgops.maths.tracin.retraining import Journal, Retraining, union_of
 
 SETS, RANDOM, FEWER, ALL = "the sets", "random facts", "the sets less one fact each", "all facts"
 # And their keys in results.

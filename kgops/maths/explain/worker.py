@@ -6,49 +6,46 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from kgops.errors import BadInput, Interrupted
 from kgops.jobs.job import Job
-from kgops.maths.explain import asked
-from kgops.maths.explain.asked import Asked
 from kgops.maths.explain.explanation_files import Explained, Fact, Named, pair_of, write_csv, write_json
-from kgops.maths.explain.necessary import Influences, explain, facts_of, is_itself
-from kgops.maths.explain.prediction import Prediction, Standing
+from kgops.maths.explain.prediction import (
+    Asked,
+    Influences,
+    Prediction,
+    Standing,
+    explain,
+    facts_of,
+    is_itself,
+    of_file,
+    of_text,
+)
 from kgops.maths.explain.sufficient import others_of, sufficient
 from kgops.maths.explain.verification import Checked, TrainingAgain
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.graphs.vocabulary import read_edge_map, read_node_names
 from kgops.maths.models.conve import ConvE
-from kgops.maths.predict.candidates import read_node_types
-from kgops.maths.predict.evidence import Evidence
-from kgops.maths.predict.known import KnownTriples
-from kgops.maths.predict.names import NamedVocabulary
+from kgops.maths.models.products import without_tf32
+from kgops.maths.predict.known import NamedGraph
 from kgops.maths.predict.worker import load_model
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.maths.tracin.curvature import training_of
 from kgops.maths.train.settings import place_of
-from kgops.maths.train.tf32 import without_tf32
-from kgops.maths.train.worker import find_device, load_graph
+from kgops.maths.train.worker import find_device, open_graph
 from kgops.maths.worker.devices import choose_threads, memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
-from kgops.maths.worker.outputs import make_output_folder, publish_results
-from kgops.maths.worker.report import Reporter, report_applied
-from kgops.maths.worker.reporter import Progress
+from kgops.maths.worker.outputs import open_results, publish_results
+from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.explain.job import EXPLANATIONS, cost_of, explain_options
-from kgops.workloads.train.conve_weights import step_gflop
+from kgops.workloads.train.job import step_gflop
 
 
 def explain_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     device = find_device(job.settings["device"])
-    report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job, folder)
-    results = folder / "results"
-    results.mkdir(exist_ok=True)
-    graph = load_graph(job.settings)
-    report.graph(graph.notes, graph.digests)
+    results = open_results(job, folder, device, report)
+    graph = open_graph(job, report)
     if cost := cost_of(job.settings):
         report.note(f"{cost}.")
     report_applied(job, explain_options(job, place_of(device)), report, {"memory_cleanup"})
@@ -61,7 +58,7 @@ def explain_on_graph(
 ) -> dict[str, float]:
     """Metrics; the sets are written to the results."""
     with memory_cleanup(job, device, report) as cleanup:
-        work = _Work(job, graph, folder, report, stop)
+        work = _Work(job, graph, report, folder, stop)
         wanted = work.asked  # names are checked before a model is read
         loaded = load_model(job, graph, device, report)
         cleanup.between_phases()
@@ -69,44 +66,17 @@ def explain_on_graph(
 
 
 @dataclass(frozen=True)
-class _Work:
-    job: Job
-    graph: Graph
+class _Work(NamedGraph):
     folder: Path
-    report: Reporter
     stop: StopRequest
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.job.settings
-
-    @cached_property
-    def entities(self) -> NamedVocabulary:
-        path = self.settings["node_name_dict"]
-        return NamedVocabulary("entity", self.graph.entities, read_node_names(Path(path)) if path else {})
-
-    @cached_property
-    def relations(self) -> NamedVocabulary:
-        path = self.settings["edge_map"]
-        return NamedVocabulary("relation", self.graph.relations, read_edge_map(Path(path)) if path else {})
-
-    @cached_property
-    def known(self) -> KnownTriples:
-        return KnownTriples(self.graph)
-
-    @cached_property
-    def evidence(self) -> Evidence:
-        path = self.settings["node_types"]
-        types = read_node_types(Path(path), self.graph.entities) if path else None
-        return Evidence(self.graph.train, self.known, self.entities, self.relations, types)
 
     @property
     def asked(self) -> list[Asked]:
         """What is to be explained; refuses a file of which nothing can be."""
         names, asks_head = (self.entities, self.relations), self.settings["asked"] == "head"
         if self.settings["triple"]:
-            return [asked.of_text(self.settings["triple"], *names, asks_head=asks_head)]
-        found = asked.of_file(Path(self.settings["triples"]), *names, asks_head=asks_head)
+            return [of_text(self.settings["triple"], *names, asks_head=asks_head)]
+        found = of_file(Path(self.settings["triples"]), *names, asks_head=asks_head)
         found = found[: self.settings["max_triples"]]
         troubled = [one for one in found if one.trouble is not None]
         for one in troubled[:_MOST_NOTED]:

@@ -1,12 +1,16 @@
-"""Products of float32 matrices by the library that is faster on this CPU: `kgops.jobs.cpu_products` chooses it.
+"""Products of float32 matrices by the library that is faster on this CPU: `kgops.jobs.cpu_products` chooses it. And
+whether a GPU may round them to TF32, a global setting of torch, which only this file changes: torch has three
+interfaces to it, and raises where one reads what another has set.
 
-Nothing here has gradients.
+No product here has gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -137,3 +141,23 @@ def product(a: torch.Tensor, b: torch.Tensor, low: torch.dtype | None) -> torch.
     if a.is_cuda and a.dim() == b.dim() == 2 and a.dtype == torch.float32:
         return torch.mm(a.to(low), b.to(low), out_dtype=torch.float32)
     return torch.matmul(a.to(low), b.to(low)).to(a.dtype)
+
+
+_CUDNN: Any = torch.backends.cudnn  # has no types
+
+
+def allow_tf32(allowed: bool) -> None:
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    _CUDNN.allow_tf32 = allowed
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Turns TF32 off, and restores what was set."""
+    before = torch.get_float32_matmul_precision(), _CUDNN.allow_tf32
+    allow_tf32(False)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        _CUDNN.allow_tf32 = before[1]

@@ -1,4 +1,4 @@
-"""Files of answers: CSV, JSON and Parquet, and the triples that a TracIn run takes."""
+"""Answers of a run as columns, and their files: CSV, JSON, Parquet, and the triples that a TracIn run takes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kgops.errors import Usage
 from kgops.jobs.files import import_pyarrow, sync
+from kgops.maths.predict.known import NEW
+from kgops.maths.predict.questions import NamedVocabulary
+from kgops.maths.predict.ranking import Answers
+from kgops.maths.train.evaluate import split
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +152,96 @@ def _published(path: Path, write: Callable[[Path], Any]) -> None:
     write(draft)
     draft.replace(path)
     sync(path.parent)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The answers to one question, best first. `triples` as int32: half of what torch's ids take."""
+
+    question: int
+    asked: str
+    triples: torch.Tensor
+    found: Answers
+    known: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The answers to all questions, in their order."""
+
+    entities: NamedVocabulary
+    relations: NamedVocabulary
+    listed: Sequence[Listed]
+
+    def __len__(self) -> int:
+        return sum(len(one.triples) for one in self.listed)
+
+    def __iter__(self) -> Iterator[Answer]:
+        for one in self.listed:
+            yield from self.rows(one)
+
+    @cached_property
+    def of_question(self) -> Mapping[int, Listed]:
+        return {one.question: one for one in self.listed}
+
+    @property
+    def new(self) -> int:
+        return sum(one.known.count(NEW) for one in self.listed)
+
+    def answers_to(self, question: int) -> Iterator[Answer]:
+        one = self.of_question.get(question)
+        return iter(()) if one is None else self.rows(one)
+
+    def rows(self, one: Listed) -> Iterator[Answer]:
+        entities, relations, found = self.entities, self.relations, one.found
+        probabilities = found.probabilities
+        columns = zip(
+            one.triples.tolist(), found.ranks.tolist(), found.scores.tolist(), one.known, strict=True
+        )
+        for place, ((h, r, t), rank, score, known) in enumerate(columns):
+            yield Answer(
+                *(one.question, one.asked, rank),
+                *(entities.label(h), entities.name(h), relations.label(r), relations.name(r)),
+                *(entities.label(t), entities.name(t), score),
+                None if probabilities is None else float(probabilities[place]),
+                known,
+            )
+
+    def best_first(self, *, new_alone: bool = False) -> Iterator[tuple[str, ...]]:
+        """Each triple once: first the best answer to each question, then each second best, and so on. A fourth word
+        marks predicted heads, which are explained as such."""
+        if not self.listed:
+            return
+        chosen = [
+            torch.tensor([not new_alone or known == NEW for known in one.known], dtype=torch.bool)
+            for one in self.listed
+        ]
+        pairs = zip(self.listed, chosen, strict=True)
+        triples = torch.cat([_marked(one.triples[rows], one.asked == "head") for one, rows in pairs])
+        places = torch.cat([torch.arange(int(rows.sum()), dtype=torch.int32) for rows in chosen])
+        for h, marked, t in _in_parts(_distinct(triples[places.argsort(stable=True)])):
+            r, is_head = divmod(marked, 2)
+            triple = self.entities.label(h), self.relations.label(r), self.entities.label(t)
+            yield (*triple, "head") if is_head else triple
+
+
+def _marked(triples: torch.Tensor, is_head: bool) -> torch.Tensor:
+    """With 2r, or 2r + 1 where the head is what was predicted, in the place of relation r."""
+    h, r, t = triples.unbind(dim=1)
+    return torch.stack([h, 2 * r + is_head, t], dim=1)
+
+
+def _distinct(triples: torch.Tensor) -> torch.Tensor:
+    """The first of equal rows, in their order."""
+    if not len(triples):
+        return triples
+    h, r, t = triples.long().unbind(dim=1)
+    keys, order = ((h * (r.max() + 1) + r) * (t.max() + 1) + t).sort(stable=True)
+    first = torch.ones(len(keys), dtype=torch.bool)
+    first[1:] = keys[1:] != keys[:-1]
+    return triples[order[first].sort().values]
+
+
+def _in_parts(triples: torch.Tensor) -> Iterator[list[int]]:
+    for part in split(triples, 1 << 16):
+        yield from part.tolist()

@@ -1,11 +1,20 @@
-"""Which triples are known: in the training, validation or test file, or in none of them."""
+"""Which triples are known, and whether a question has anything to go by."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
 import torch
 
+from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
+from kgops.maths.graphs.vocabulary import read_edge_map, read_node_names, shown
+from kgops.maths.predict.questions import NamedVocabulary, NodeTypes, read_node_types
 from kgops.maths.train.evaluate import KnownAnswers
+from kgops.maths.worker.report import Reporter
 
 NEW = "new"
 _SPLITS = ("train", "valid", "test")
@@ -72,3 +81,83 @@ def _contained(keys: torch.Tensor, sorted_keys: torch.Tensor) -> torch.Tensor:
         return torch.zeros(len(keys), dtype=torch.bool)
     at = torch.searchsorted(sorted_keys, keys).clamp_max(len(sorted_keys) - 1)
     return sorted_keys[at] == keys
+
+
+_ASK = "`kgops predict --best 20` with that relation lists what it does relate"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Types of entities decide where they are given, else the relations that entities have."""
+
+    train: torch.Tensor
+    known: KnownTriples
+    entities: NamedVocabulary
+    relations: NamedVocabulary
+    types: NodeTypes | None = None
+
+    def missing(self, entity: int, relation: int, *, is_head: bool) -> str | None:
+        """Why the model can only guess, with what to do; None where some such entity has that relation."""
+        ends = self.known.ends(relation, heads=is_head)
+        named = shown(self.relations.name(relation))
+        if not len(ends):
+            return f"no triple has the relation {named}, so the model learnt nothing of it; ask with another"
+        if bool((ends == entity).any()):
+            return None
+        side, name = "head" if is_head else "tail", shown(self.entities.name(entity))
+        if self.types is not None:
+            own = self.types.of_entity.get(entity, ())
+            if own and not set(own) & set(self.types.counts(ends.tolist())):
+                return (
+                    f"no {side} of {named} has a type of {name} ({', '.join(own)}); its {side}s have: "
+                    f"{self.types.listed(ends.tolist())}; {_ASK}"
+                )
+            return None
+        if not self._roles(torch.tensor([entity])) & self._roles(ends):
+            return f"no {side} of {named} has any relation in common with {name}; {_ASK}"
+        return None
+
+    def _roles(self, entities: torch.Tensor) -> set[tuple[int, int]]:
+        """Which relations they have in training, as head (0) or as tail (1)."""
+        train = self.train.cpu()
+        found: set[tuple[int, int]] = set()
+        for column, side in ((0, 0), (2, 1)):
+            relations: list[int] = train[torch.isin(train[:, column], entities), 1].tolist()
+            found |= {(relation, side) for relation in relations}
+        return found
+
+
+@dataclass(frozen=True)
+class NamedGraph:
+    """A graph with the names and types that a job gives its entities and relations."""
+
+    job: Job
+    graph: Graph
+    report: Reporter
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.job.settings
+
+    @cached_property
+    def entities(self) -> NamedVocabulary:
+        path = self.settings["node_name_dict"]
+        return NamedVocabulary("entity", self.graph.entities, read_node_names(Path(path)) if path else {})
+
+    @cached_property
+    def relations(self) -> NamedVocabulary:
+        path = self.settings["edge_map"]
+        return NamedVocabulary("relation", self.graph.relations, read_edge_map(Path(path)) if path else {})
+
+    @cached_property
+    def known(self) -> KnownTriples:
+        return KnownTriples(self.graph)
+
+    @cached_property
+    def types(self) -> NodeTypes | None:
+        path = self.settings["node_types"]
+        return read_node_types(Path(path), self.graph.entities) if path else None
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        return Evidence(self.graph.train, self.known, self.entities, self.relations, self.types)

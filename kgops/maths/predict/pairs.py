@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.maths.predict.probabilities import Probability
-from kgops.maths.predict.ranking import realistic_ranks
+from kgops.maths.models.products import without_tf32
+from kgops.maths.predict.ranking import Probability, realistic_ranks
 from kgops.maths.predict.scores import Scorer
 from kgops.maths.train.evaluate import split
-from kgops.maths.train.tf32 import without_tf32
 from kgops.workloads.predict.options import PREDICT_WAITING
 
 _SPARE = 64  # pairs beyond the last that are scored again in PyKEEN's arithmetic

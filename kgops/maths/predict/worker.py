@@ -14,48 +14,48 @@ import torch
 from kgops.errors import BadInput
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.graphs.vocabulary import read_edge_map, read_node_names, shown
+from kgops.maths.graphs.vocabulary import shown
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict import questions
 from kgops.maths.predict.answer_files import (
+    Listed,
+    Listing,
     must_have_parquet,
     write_csv,
     write_json,
     write_parquet,
     write_triples,
 )
-from kgops.maths.predict.candidates import NodeTypes, candidates_of_file, read_node_types
-from kgops.maths.predict.evidence import Evidence
-from kgops.maths.predict.known import KnownTriples
-from kgops.maths.predict.listed import Listed, Listing
-from kgops.maths.predict.names import NamedVocabulary
+from kgops.maths.predict.known import NamedGraph
 from kgops.maths.predict.pairs import best_pairs
-from kgops.maths.predict.probabilities import Probability, probability_of
-from kgops.maths.predict.questions import ASKED, Question
-from kgops.maths.predict.ranking import Answers, answers
+from kgops.maths.predict.questions import (
+    ASKED,
+    Question,
+    candidates_of_file,
+)
+from kgops.maths.predict.ranking import Answers, Probability, answers, probability_of
 from kgops.maths.predict.scores import Scorer, scorer_of
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
 from kgops.maths.tracin.models import check_ready
+from kgops.maths.train.checkpoints import forced_difference
 from kgops.maths.train.settings import place_of
-from kgops.maths.train.worker import find_device, load_graph
+from kgops.maths.train.worker import find_device, load_graph, open_graph
 from kgops.maths.worker.devices import choose_threads, cleanup_for, memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.memory_cleanup import MemoryCleanup
-from kgops.maths.worker.outputs import make_output_folder, publish_results
-from kgops.maths.worker.report import Reporter, report_applied
-from kgops.maths.worker.reporter import Progress
-from kgops.maths.worker.trained_data import forced_difference
+from kgops.maths.worker.outputs import open_results, publish_results
+from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.predict.job import (
     ANSWERS,
     NEW_TRIPLES,
-    TRIPLES,
+    PREDICTED_TRIPLES,
     formats_of,
     lists_new_alone,
     predict_options,
 )
 from kgops.workloads.predict.options import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.workloads.registry import values_of
-from kgops.workloads.train.conve_weights import step_gflop
+from kgops.workloads.train.job import step_gflop
 
 
 def predict(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
@@ -66,14 +66,10 @@ def predict(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None
 def run_predict_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
     """Runs everything except the manifest; returns the metrics."""
     device = find_device(job.settings["device"])
-    report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job, folder)
+    results = open_results(job, folder, device, report)
     if ".parquet" in formats_of(job.settings):
         must_have_parquet()
-    results = folder / "results"
-    results.mkdir(exist_ok=True)
-    graph = load_graph(job.settings)
-    report.graph(graph.notes, graph.digests)
+    graph = open_graph(job, report)
     report_applied(job, predict_options(job, place_of(device)), report, {"memory_cleanup"})
     with memory_cleanup(job, device, report) as cleanup:
         return answer_job(job, graph, device, results, report, stop, cleanup)
@@ -138,30 +134,12 @@ def load_model(job: Job, graph: Graph, device: torch.device, report: Reporter) -
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Asked(NamedGraph):
     """What the job asks, in ids of the graph."""
-
-    job: Job
-    graph: Graph
-    report: Reporter
-
-    @cached_property
-    def entities(self) -> NamedVocabulary:
-        path = self.job.settings["node_name_dict"]
-        return NamedVocabulary("entity", self.graph.entities, read_node_names(Path(path)) if path else {})
-
-    @cached_property
-    def relations(self) -> NamedVocabulary:
-        path = self.job.settings["edge_map"]
-        return NamedVocabulary("relation", self.graph.relations, read_edge_map(Path(path)) if path else {})
-
-    @cached_property
-    def known(self) -> KnownTriples:
-        return KnownTriples(self.graph)
 
     @cached_property
     def questions(self) -> list[Question]:
-        settings = self.job.settings
+        settings = self.settings
         if not settings["queries"]:
             names = (settings["head"], settings["relation"], settings["tail"])
             return [questions.question(*names, self.entities, self.relations)]
@@ -181,7 +159,7 @@ class _Asked:
     @cached_property
     def candidates(self) -> torch.Tensor | None:
         """Ids of the entities that may be answers; None: all."""
-        settings = self.job.settings
+        settings = self.settings
         allowed = None
         if settings["candidates"]:
             allowed = candidates_of_file(Path(settings["candidates"]), self.entities)
@@ -196,16 +174,10 @@ class _Asked:
                 )
         return allowed
 
-    @cached_property
-    def types(self) -> NodeTypes | None:
-        path = self.job.settings["node_types"]
-        return read_node_types(Path(path), self.graph.entities) if path else None
-
     def note_guesses(self, one_by_one: Sequence[Question]) -> None:
         """Of the first questions, which ask for what no such entity has."""
-        evidence = Evidence(self.graph.train, self.known, self.entities, self.relations, self.types)
         for one in [one for one in one_by_one if one.trouble is None][:_MOST_NOTED]:
-            why = evidence.missing(one.known, one.relation, is_head=not one.asks_heads)
+            why = self.evidence.missing(one.known, one.relation, is_head=not one.asks_heads)
             if why is not None:
                 self.report.note(f"question {one.number}: {why}.")
 
@@ -226,14 +198,14 @@ class _Asked:
         return found
 
     def _asked_ends(self) -> Sequence[Question]:
-        if not self.job.settings["best"]:
+        if not self.settings["best"]:
             return [one for one in self.questions if one.trouble is None]
         return [Question(1, "tail", (ASKED, "", ASKED), relation=self.relation)]
 
     @cached_property
     def relation(self) -> int:
         """The relation whose pairs are scored."""
-        return self.relations.find(self.job.settings["relation"])
+        return self.relations.find(self.settings["relation"])
 
 
 _MOST_NOTED = 20  # questions of a file that cannot be answered, in notes
@@ -249,7 +221,7 @@ class _Work:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return self.asked.job.settings
+        return self.asked.settings
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -341,7 +313,7 @@ class _Work:
             write_json(path.with_suffix(".json"), about, questions_, rows.answers_to)
         if ".parquet" in formats:
             write_parquet(path.with_suffix(".parquet"), rows)
-        write_triples(self.results / TRIPLES, rows.best_first())
+        write_triples(self.results / PREDICTED_TRIPLES, rows.best_first())
         write_triples(self.results / NEW_TRIPLES, rows.best_first(new_alone=True))
 
     def _about(self) -> dict[str, Any]:

@@ -11,20 +11,18 @@ from typing import Any
 
 import torch
 
-from kgops.maths.regress.batches import Stream, Training
+from kgops.maths.regress.batches import Batch, Stream, Training
 from kgops.maths.regress.flights import Flight
 from kgops.maths.regress.metrics import HeightReport, Heights, judge_stage, predict
 from kgops.maths.regress.network import load_weights
 from kgops.maths.regress.session import Session
-from kgops.maths.regress.settings import RegressionSettings
-from kgops.maths.regress.stages import Stage
+from kgops.maths.regress.stages import RegressionSettings, Stage
 from kgops.maths.regress.step import memory_mib
-from kgops.maths.regress.windows import Batch
 from kgops.maths.train import checkpoints
 from kgops.maths.train.loop import Diverged
 from kgops.maths.train.optimizers import rate_of, set_rate
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
-from kgops.maths.worker.reporter import Progress, Report
+from kgops.maths.worker.report import Progress, Report
 from kgops.workloads.regress.job import RegressionConfig
 
 _LOSSES_AT_ONCE = 32  # losses fetched from a GPU at once, since each fetch waits for it

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch.nn import functional as F
 
-from kgops.maths.regress.batches import Scaling
+from kgops.maths.regress.batches import Batch, Scaling, Windows
 from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.stages import Stage
-from kgops.maths.regress.windows import Batch, Windows
 
 
 @torch.no_grad()

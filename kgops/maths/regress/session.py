@@ -15,8 +15,7 @@ from kgops.maths.regress.batches import Prepared, Scaling, flights_digest
 from kgops.maths.regress.flights import Flight
 from kgops.maths.regress.metrics import HeightLoss
 from kgops.maths.regress.network import RegressionModel, load_weights, plain_names
-from kgops.maths.regress.settings import MAY_DIFFER, RegressionSettings
-from kgops.maths.regress.stages import Stage, plan_stages
+from kgops.maths.regress.stages import MAY_DIFFER, RegressionSettings, Stage, plan_stages
 from kgops.maths.regress.step import RegressionStep, report_options, resolve_compile
 from kgops.maths.train import checkpoints
 from kgops.maths.train.checkpoints import Checkpoint
@@ -24,7 +23,7 @@ from kgops.maths.train.loop import HOPELESS
 from kgops.maths.train.optimizers import Schedule, build_optimizer, rate_of, restore
 from kgops.maths.train.settings import resolve_precision
 from kgops.maths.worker.memory_cleanup import MemoryCleanup
-from kgops.maths.worker.reporter import Report
+from kgops.maths.worker.report import Report
 from kgops.workloads.regress.job import RegressionConfig
 
 _WORKLOAD = "regress"

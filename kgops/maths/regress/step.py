@@ -10,11 +10,11 @@ import torch
 from kgops.jobs.on_device import compile_mode
 from kgops.maths.regress.metrics import HeightLoss
 from kgops.maths.regress.network import RegressionModel
-from kgops.maths.regress.settings import RegressionSettings
-from kgops.maths.train.compiling import prepare_inductor
+from kgops.maths.regress.stages import RegressionSettings
 from kgops.maths.train.settings import Precision, place_of
+from kgops.maths.train.step import prepare_inductor
 from kgops.maths.worker.out_of_memory import is_out_of_memory
-from kgops.maths.worker.reporter import Report
+from kgops.maths.worker.report import Report
 from kgops.workloads.regress.job import RegressionConfig
 
 

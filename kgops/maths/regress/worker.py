@@ -18,12 +18,12 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile
 from kgops.maths.regress.flights import Flight, read_flights
 from kgops.maths.regress.loop import Regression, regress
-from kgops.maths.regress.settings import RegressionSettings
+from kgops.maths.regress.stages import RegressionSettings
 from kgops.maths.train.settings import place_of
 from kgops.maths.train.worker import find_device
 from kgops.maths.worker.devices import choose_threads, memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
-from kgops.maths.worker.outputs import applied_options, make_output_folder, publish_results
+from kgops.maths.worker.outputs import applied_options, open_results, publish_results
 from kgops.maths.worker.report import Reporter, report_applied
 from kgops.workloads.registry import values_of
 from kgops.workloads.regress.job import RegressionConfig, config_of, image_size, regression_options
@@ -31,10 +31,7 @@ from kgops.workloads.regress.job import RegressionConfig, config_of, image_size,
 
 def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     device = find_device(job.settings["device"])
-    report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job, folder)
-    results = folder / "results"
-    results.mkdir(exist_ok=True)
+    results = open_results(job, folder, device, report)
     flights = load_flights(job, report)
     config = config_of(job.settings, job.options, flights[0].image_size)
     settings = regression_settings(job)

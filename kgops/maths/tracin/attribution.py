@@ -15,7 +15,7 @@ from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.scan import AllScores, Sink, TopTriples, scan
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
-from kgops.maths.worker.reporter import Report
+from kgops.maths.worker.report import Report
 
 # Memory for one tile's scores with all training triples, where all scores are kept.
 _SCORES_BYTES = 256 << 20

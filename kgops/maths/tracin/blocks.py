@@ -1,4 +1,5 @@
-"""Scores one block of training triples against one block of test triples at one checkpoint.
+"""Scores one block of training triples against one block of test triples at one checkpoint: by TracIn, normalised, or
+corrected by curvature.
 
 A pure function of the three: blocks can be computed anywhere and in any order.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,14 +16,14 @@ import torch
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
-from kgops.maths.models.products import product
-from kgops.maths.tracin.curvature import Training
+from kgops.maths.tracin.curvature import DAMPING, Curvature, Training
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors, OtherSide, factors_of
-from kgops.maths.tracin.loss import TracinLoss
+from kgops.maths.tracin.loss import LOGIT, TracinLoss
 from kgops.maths.tracin.models import check_ready, facts_of
-from kgops.maths.tracin.products import Sketch, pair_scores, self_scores
+from kgops.maths.tracin.products import pair_scores, self_scores
 from kgops.maths.train.batches import inverse_triples, query_rows
+from kgops.maths.train.evaluate import split
 from kgops.workloads.tracin.options import TRACIN_BLOCK, TRACIN_CHUNK
 
 
@@ -38,9 +40,8 @@ class Settings:
     """Block sizes and number formats. Sizes change scores only by rounding.
 
     `both_directions` adds each triple's inverse, as training does. `gram_dtype`: format of the factors in the two
-    large products with the test triples; `precision`: in all other products. `projection_dim` estimates the wide
-    factors by a random projection drawn with `seed`. `tests_at_once` None: as many as fit in `test_mib`. `score`:
-    tracin, or one of `scores`; those with curvature need the `training`.
+    large products with the test triples; `precision`: in all other products. `tests_at_once` None: as many as fit in
+    `test_mib`. `score`: tracin, or one of `scores`; those with curvature need the `training`.
     """
 
     block: int = TRACIN_BLOCK
@@ -50,7 +51,6 @@ class Settings:
     both_directions: bool = False
     gram_dtype: torch.dtype | None = None
     precision: torch.dtype | None = None
-    projection_dim: int | None = None
     seed: int = 0
     score: str = "tracin"
     training: Training | None = None
@@ -63,7 +63,6 @@ class TestFactors:
     factors: Factors
     others: OtherSide
     triples: int
-    sketched: torch.Tensor | None = None  # shared gradient at the scores, projected: (groups, dim)
 
 
 class Engine:
@@ -88,11 +87,6 @@ class Engine:
             checkpoint.model, names, buffers=self.buffers, low=settings.precision
         )
         self.total = facts.entities
-        self.sketch = None
-        if settings.projection_dim is not None:
-            features = self.encoder.weight.shape[1] if self.encoder.has_layers else 0
-            dim, seed = settings.projection_dim, settings.seed
-            self.sketch = Sketch.draw(features, self.total, dim, seed, facts.like)
 
     @property
     def floats_per_test(self) -> int:
@@ -105,37 +99,20 @@ class Engine:
         rows = rows_of(self.checkpoint.model, tests, self.settings.both_directions)
         settings = self.settings
         factors = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
-        # The projection's product rounds its factors itself.
-        rounded = settings.gram_dtype if self.sketch is None else None
-        others = factors.as_other_side(settings.chunk, self.total, rounded)
-        if self.sketch is None:
-            if settings.gram_dtype is not None:
-                factors.maps_low = factors.encoded.maps.to(settings.gram_dtype)
-            return TestFactors(factors, others, len(tests))
-        self._project_maps(factors)
-        others.gram_dtype = settings.gram_dtype
-        if others.delta is None:
-            return TestFactors(factors, others, len(tests))
-        sketched = product(others.delta.t(), self.sketch.scores, settings.gram_dtype)
-        return TestFactors(factors, replace(others, delta=self.sketch.scores), len(tests), sketched)
+        others = factors.as_other_side(settings.chunk, self.total, settings.gram_dtype)
+        if settings.gram_dtype is not None:
+            factors.maps_low = factors.encoded.maps.to(settings.gram_dtype)
+        return TestFactors(factors, others, len(tests))
 
     def make(
         self, train: torch.Tensor, others: OtherSide | None, *, keep: bool = False, rounded: bool = False
     ) -> Factors:
         """The factors of a block of training triples, for `pair` with the tests of `others`."""
         rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
-        block = factors_of(
-            self.encoder,
-            self.loss,
-            rows,
-            chunk=self.settings.chunk,
-            keep=keep,
-            others=others,
-            rounded=rounded,
+        chunk = self.settings.chunk
+        return factors_of(
+            self.encoder, self.loss, rows, chunk=chunk, keep=keep, others=others, rounded=rounded
         )
-        if self.sketch is not None:
-            self._project_maps(block)
-        return block
 
     def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
         """(tests, trains) times the learning rate; `triples`: number of training triples."""
@@ -146,18 +123,11 @@ class Engine:
 
     def products(self, block: Factors, kept: TestFactors) -> torch.Tensor:
         """(train rows, test rows): inner products of the gradients."""
-        gram = self.settings.gram_dtype
-        if kept.sketched is not None and block.shared is not None and block.shared.gram is not None:
-            block.shared.gram = product(block.shared.gram, kept.sketched.t(), gram)
-        return pair_scores(self.encoder, block, kept.factors, gram)
+        return pair_scores(self.encoder, block, kept.factors, self.settings.gram_dtype)
 
     def scores(self, kept: TestFactors, train: torch.Tensor) -> torch.Tensor:
         """(tests, trains) times the learning rate."""
         return self.pair(self.make(train, kept.others, rounded=True), kept, len(train))
-
-    def _project_maps(self, factors: Factors) -> None:
-        if self.sketch is not None and factors.encoded.maps.shape[1]:
-            factors.maps_low = factors.encoded.maps @ self.sketch.maps
 
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
         settings = self.settings
@@ -188,3 +158,95 @@ def rows_of(model: ConvE | Any, triples: torch.Tensor, both_directions: bool) ->
             hint="leave out --both-directions.",
         )
     return torch.cat([rows, inverse_triples(triples)])
+
+
+class CosineEngine:
+    """Scores of another engine, divided by the lengths of both gradients and by the number of engines they are summed
+    over, so that the sum is from -1 to 1."""
+
+    def __init__(self, inner: Any, engines: int = 1) -> None:
+        self.inner, self.engines = inner, engines
+
+    @property
+    def floats_per_test(self) -> int:
+        floats: int = self.inner.floats_per_test
+        return floats
+
+    def keep(self, tests: torch.Tensor) -> Any:
+        return self.inner.keep(tests), self._lengths(tests)
+
+    def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
+        inner, lengths = kept
+        scores: torch.Tensor = self.inner.scores(inner, train)
+        return scores.div_(self.engines * lengths[:, None]).div_(self._lengths(train)[None])
+
+    def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(self._lengths(triples), 1 / self.engines)
+
+    def _lengths(self, triples: torch.Tensor) -> torch.Tensor:
+        blocks = split(triples, self.inner.settings.block)
+        squared = torch.cat([self.inner.self_scores(block) for block in blocks])
+        return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
+
+
+class FisherEngine(Engine):
+    """⟨∇, F⁻¹ ∇'⟩ with the curvature F of the training loss (see `curvature`), damped.
+
+    Compares what a training triple adds to the training with the gradient of the test triple's logit, for its tail.
+    Under KvsAll a triple that is removed becomes a false tail of its query, which moves the logit's label by a fixed
+    amount however well it is learnt. Under 1vsAll a training triple is a sample of its own, and ∇ the gradient of that
+    sample's loss; with `labels` that of its logit there, too, which does not vanish as the triple is learnt.
+    """
+
+    def __init__(
+        self,
+        checkpoint: TracinCheckpoint,
+        settings: Settings,
+        names: Collection[str] | None = None,
+        *,
+        damping: float = DAMPING,
+        labels: bool = False,
+    ) -> None:
+        if not isinstance(checkpoint.model, ConvE):
+            raise BadInput(
+                f"the score {settings.score} is made for kgops' ConvE, not for {type(checkpoint.model).__name__}.",
+                hint="choose --score tracin or --score cosine.",
+            )
+        if settings.training is None:
+            raise ValueError(f"the score {settings.score} needs the training")
+        both = bool(checkpoint.model.config.inverse)
+        super().__init__(checkpoint, LOGIT, replace(settings, both_directions=both), names)
+        self.training, self.seed, self.damping = settings.training, settings.seed, damping
+        if self.training.one_positive and not labels:
+            self.loss = TracinLoss(self.training.kind)
+
+    @property
+    def floats_per_test(self) -> int:
+        """As of any logit: nothing is kept of tests at the scores of all entities."""
+        return super().floats_per_test - (self.total if self.loss.all_scores else 0)
+
+    @cached_property
+    def curvature(self) -> Curvature:
+        device = self.encoder.entities.device
+        queries = self.training.queries(self.checkpoint.model.config.inverse)
+        queries = replace(queries, rows=queries.rows.to(device), weights=queries.weights.to(device))
+        return Curvature(self.encoder, queries, damping=self.damping, seed=self.seed)
+
+    def keep(self, tests: torch.Tensor) -> TestFactors:
+        return self.keep_rows(rows_of(self.checkpoint.model, tests, both_directions=False))
+
+    def keep_rows(self, rows: torch.Tensor) -> TestFactors:
+        """Rows as the model numbers them, of either direction."""
+        chunk, gram = self.settings.chunk, self.settings.gram_dtype
+        made = factors_of(self.encoder, LOGIT, rows, chunk=chunk, keep=True)
+        factors = self.curvature.applied(made)
+        if gram is not None:
+            factors.maps_low = factors.encoded.maps.to(gram)
+        return TestFactors(factors, factors.as_other_side(chunk, self.total, gram), len(rows))
+
+    def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("self-influence is TracIn's")
+
+    def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
+        products = self.products(block, kept)
+        return products.view(-1, triples, kept.triples).sum(0).t()

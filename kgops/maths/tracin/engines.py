@@ -10,11 +10,10 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
-from kgops.maths.tracin.blocks import Engine, Settings, TracinCheckpoint
+from kgops.maths.tracin.blocks import CosineEngine, Engine, FisherEngine, Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.models import check_ready, facts_of
-from kgops.maths.tracin.scores import CosineEngine, FisherEngine
-from kgops.workloads.train.conve_weights import step_gflop
+from kgops.workloads.train.job import step_gflop
 
 
 class AnyEngine(Protocol):
@@ -62,9 +61,8 @@ def engine_for(
     if names is None:  # parameters that training never changed do not count
         names = {name for name, p in parameters.items() if p.requires_grad}
     # Imported here: they import PyKEEN, which takes seconds and which ConvE does not need.
-    from kgops.maths.tracin.distances import DistanceEngine, is_distance
-    from kgops.maths.tracin.embeddings import BilinearEncoder, is_bilinear
     from kgops.maths.tracin.generic import GenericEngine
+    from kgops.maths.tracin.vector_models import BilinearEncoder, DistanceEngine, is_bilinear, is_distance
 
     if loss.kind != "target" and is_bilinear(checkpoint.model):
         return Engine(checkpoint, loss, settings, encoder=BilinearEncoder(checkpoint.model, names))
@@ -79,7 +77,7 @@ def engines_for(
     settings: Settings,
     names: Collection[str] | None = None,
 ) -> list[AnyEngine]:
-    """One for each checkpoint, with different random projections: the errors of a shared one would add up."""
+    """One for each checkpoint, with draws of its own: the errors of shared ones would add up."""
     return [
         engine_for(
             checkpoint, loss, replace(settings, seed=settings.seed + n), names, checkpoints=len(checkpoints)

@@ -52,7 +52,7 @@ class Factors:
     relations_in: torch.Tensor | None
     pulled: bool
     scale: float
-    maps_low: torch.Tensor | None = None  # rounded or projected maps, if products use them
+    maps_low: torch.Tensor | None = None  # rounded maps, if products use them
     positives: Positives | None = None  # of the shared part, to compute it at other entities
     # What biases multiply, by group, where it is not 1: the entities' and the projection's.
     x_one: torch.Tensor | None = None

@@ -19,8 +19,7 @@ from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary
 from kgops.maths.tracin.attribution import Scoring
-from kgops.maths.tracin.shard_worker import ShardWorker
-from kgops.maths.tracin.shards import Shards
+from kgops.maths.tracin.shards import Shards, ShardWorker
 from kgops.maths.tracin.work import Work
 from kgops.maths.train.checkpoints import read_saved
 from kgops.maths.worker.entry import StopRequest, run_reporting_errors

@@ -18,17 +18,15 @@ import torch
 
 from kgops.errors import Interrupted, KgopsError
 from kgops.jobs import events
-from kgops.maths.tracin import shard_worker as tracin_shard_worker
 from kgops.maths.tracin.attribution import Scoring
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.fork import ForkedProcess, Forking, job_file, publish_shared_input
 from kgops.maths.tracin.scan import Sink
 from kgops.maths.tracin.shard_start import plan_shards
-from kgops.maths.tracin.shard_worker import ShardWorker
-from kgops.maths.tracin.shards import MERGED_AT_ONCE, Shards, Tile, merge_into
+from kgops.maths.tracin.shards import DEVICE, FOLDER, MERGED_AT_ONCE, Shards, ShardWorker, Tile, merge_into
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.tracin.work import Work
-from kgops.maths.worker.reporter import Progress, Report
+from kgops.maths.worker.report import Progress, Report
 
 _LOOK_S = 0.2
 _RESTARTS = 3  # restarts of a lost process
@@ -174,8 +172,8 @@ class LocalProcesses:
         if self._copying is not None and self._copying.is_possible_on(device):
             return self._copying.start(log, self._threads)
         own = {
-            tracin_shard_worker.FOLDER: str(self._shards.folder),
-            tracin_shard_worker.DEVICE: device,
+            FOLDER: str(self._shards.folder),
+            DEVICE: device,
             "KGOPS_EVENTS": str(log),
             "KGOPS_SETTINGS": "{}",  # already in the job
         }

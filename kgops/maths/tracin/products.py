@@ -1,4 +1,4 @@
-"""Products of gradient factors, exact or projected.
+"""Products of gradient factors.
 
 The part of the convolution takes one backward pass for each training triple or, with fewer test triples than triples in
 a group, one forward pass for each group and test triple: ⟨∇, ∇'⟩ over the parameters before the feature maps is the
@@ -7,32 +7,12 @@ directional derivative of the projection along ∇', times the sample's gradient
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from kgops.maths.models.products import add_product, column_sums, mm, mm_into, product
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors
 from kgops.workloads.tracin.options import TRACIN_TANGENT_GROUPS
-
-
-@dataclass(frozen=True)
-class Sketch:
-    """`maps` (features, dim) and `scores` (entities, dim): Gaussian, determined by the seed on every device."""
-
-    maps: torch.Tensor
-    scores: torch.Tensor
-
-    @classmethod
-    def draw(cls, features: int, entities: int, dim: int, seed: int, like: torch.Tensor) -> Sketch:
-        draw = torch.Generator().manual_seed(seed)  # on the CPU: a GPU would draw other numbers
-
-        def matrix(rows: int) -> torch.Tensor:
-            drawn = torch.randn(rows, dim, generator=draw, dtype=torch.float32).div_(dim**0.5)
-            return drawn.to(like.device, like.dtype)
-
-        return cls(matrix(features), matrix(entities))
 
 
 @torch.no_grad()

@@ -18,8 +18,7 @@ from kgops.errors import KgopsError, Usage
 from kgops.jobs.cluster import ClusterRequest
 from kgops.maths.tracin.fork import job_file, publish_shared_input, read_shared_graph
 from kgops.maths.tracin.parallel import SpreadScorer
-from kgops.maths.tracin.shard_worker import ShardWorker
-from kgops.maths.tracin.shards import Shards
+from kgops.maths.tracin.shards import Shards, ShardWorker
 from kgops.maths.tracin.work import Work
 from kgops.maths.train.worker import find_device
 from kgops.maths.worker.devices import cleanup_for

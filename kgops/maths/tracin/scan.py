@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -11,13 +13,26 @@ import torch
 from kgops.errors import BadInput, Interrupted
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.engines import AnyEngine, engines_for
-from kgops.maths.tracin.heap import trim_heap
 from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.models import Facts, architecture_of, facts_of
 from kgops.maths.tracin.results import TopK
 from kgops.maths.train.batches import lexicographic
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
-from kgops.maths.worker.reporter import Progress, Report
+from kgops.maths.worker.report import Progress, Report
+
+
+def trim_heap() -> None:
+    """Nothing with other C libraries."""
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim
+
 
 _TRIMMED_EVERY = 16  # blocks
 

@@ -13,14 +13,12 @@ import torch
 
 from kgops.errors import Interrupted
 from kgops.jobs.job import Job
-from kgops.maths.tracin.applied_options import filters, tests_at_once
 from kgops.maths.tracin.attribution import tiles
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.fork import read_shared_graph
-from kgops.maths.tracin.shard_worker import DEVICE, FOLDER, TASKS, ShardWorker
-from kgops.maths.tracin.shards import Shards, Tile, shards_per_tile
+from kgops.maths.tracin.shards import DEVICE, FOLDER, TASKS, Shards, ShardWorker, Tile, shards_per_tile
 from kgops.maths.tracin.test_triples import TestTriple
-from kgops.maths.tracin.work import Work, load_graph
+from kgops.maths.tracin.work import Work, filters, load_graph, tests_at_once
 from kgops.maths.train.worker import find_device
 from kgops.maths.worker.devices import cleanup_for
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker

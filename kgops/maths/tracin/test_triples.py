@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs.option_checks import not_a_triple, triple_in
+from kgops.jobs.option import not_a_triple, triple_in
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary, is_comment, is_id, read_lines, shown
 

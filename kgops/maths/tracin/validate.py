@@ -1,4 +1,4 @@
-"""Validates influences by deletion and retraining (Bhardwaj et al. 2021): do test triples change without them?
+"""`--validate K`: validates influences by deletion and retraining (Bhardwaj et al. 2021): do tests change without them?
 
 A change is the difference between two retrainings with equal settings and seed, one of them on all training triples.
 It is meaningful if it exceeds that of deleting as many random triples, and the noise: the difference between two
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,20 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
+from kgops.jobs import events
+from kgops.jobs.files import write_json
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.tracin.journal import Journal, Retraining, union_of
-from kgops.maths.tracin.retraining import Outcome, Retrain
-from kgops.maths.tracin.scan import TopTriples
-from kgops.maths.worker.reporter import Report
+from kgops.maths.tracin.attribution import Scoring
+from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
+from kgops.maths.tracin.retraining import FitAgain, Journal, Outcome, Retrain, Retraining, union_of
+from kgops.maths.tracin.scan import AllScores, TopTriples
+from kgops.maths.train.settings import TrainSettings
+from kgops.maths.worker.report import Report, Reporter
+from kgops.workloads.tracin.options import (
+    TRACIN_VALIDATED_TESTS,
+    TRACIN_VALIDATION_DRAWS,
+    TRACIN_VALIDATION_NOISE,
+)
 
 NOISE = "another seed"
 # Measured quantities and their units.
@@ -36,69 +45,48 @@ QUANTITIES = {
 BY_INFLUENCE = ("proponents", "opponents")
 CONTROLS = ("random", "neighbours")
 
-Influences = torch.Tensor | TopTriples
-"""All scores (tests, trains), or the highest and lowest as ranked by a scan."""
-
 
 @dataclass(frozen=True)
 class _Deletion:
-    """Training rows to delete, ascending, and the tests whose change is measured."""
+    """Training rows to delete, ascending."""
 
     kind: str
     draw: int
-    tests: tuple[int, ...]
     rows: tuple[int, ...]
 
 
 def _deletions(
-    train: torch.Tensor,
-    tests: torch.Tensor,
-    influences: Influences,
-    k: int,
-    *,
-    together: bool,
-    draws: int,
-    seed: int,
+    train: torch.Tensor, tests: torch.Tensor, influences: torch.Tensor, k: int, *, draws: int, seed: int
 ) -> Iterator[_Deletion]:
-    """Deletions of each test's proponents, of its opponents, and `draws` of each control.
+    """Deletions of all tests' proponents, of their opponents, and `draws` of each control.
 
-    Control `random` draws from all training triples, `neighbours` from those with an entity of the test; each
-    deletes as many as there are proponents, or all it has. With `together`, all tests share one deletion.
+    Control `random` draws from all training triples, `neighbours` from those with an entity of a test; each
+    deletes as many as there are proponents, or all it has.
     """
-    proponents, opponents = _strongest(influences, k, len(tests), len(train))
-    everyone = tuple(range(len(tests)))
-    for group in [everyone] if together else [(test,) for test in everyone]:
-        rows = union_of(proponents[test] for test in group)
-        _leave_enough(len(rows), len(group), len(train))
-        yield _Deletion("proponents", 0, group, rows)
-        yield _Deletion("opponents", 0, group, union_of(opponents[test] for test in group))
-        for draw in range(draws):
-            where = f"{seed} {draw} {group}"
-            chosen = _shuffled(range(len(train)), f"random {where}")[: len(rows)]
-            yield _Deletion("random", draw, group, tuple(sorted(chosen)))
-            pools = [_touching(train, tests[test]) for test in group]
-            yield _Deletion("neighbours", draw, group, _round_robin(pools, len(rows), f"neighbours {where}"))
+    proponents, opponents = _strongest(influences, k)
+    rows = union_of(proponents)
+    _leave_enough(len(rows), len(tests), len(train))
+    yield _Deletion("proponents", 0, rows)
+    yield _Deletion("opponents", 0, union_of(opponents))
+    pools = [_touching(train, test) for test in tests]
+    for draw in range(draws):
+        where = f"{seed} {draw} {tuple(range(len(tests)))}"
+        chosen = _shuffled(range(len(train)), f"random {where}")[: len(rows)]
+        yield _Deletion("random", draw, tuple(sorted(chosen)))
+        yield _Deletion("neighbours", draw, _round_robin(pools, len(rows), f"neighbours {where}"))
 
 
-def _strongest(
-    influences: Influences, k: int, tests: int, trains: int
-) -> tuple[list[list[int]], list[list[int]]]:
-    ranked = influences.proponents[1].shape[1] if isinstance(influences, TopTriples) else trains
-    if not 1 <= k <= ranked:
+def _strongest(influences: torch.Tensor, k: int) -> tuple[list[list[int]], list[list[int]]]:
+    trains = influences.shape[1]
+    if not 1 <= k <= trains:
         raise BadInput(
-            f"{k:,} triples cannot be deleted for each test triple: {ranked:,} are ranked.",
-            hint="validate fewer, or rank more with --top-k.",
+            f"{k:,} triples cannot be deleted for each test triple: {trains:,} are ranked.",
+            hint="validate fewer.",
         )
-    if isinstance(influences, TopTriples):
-        ids = influences.proponents[1].cpu(), influences.opponents[1].cpu()
-    else:
-        top = TopTriples(k)
-        top.add(0, torch.arange(trains, device=influences.device), influences)
-        top.finish()
-        ids = top.proponents[1].cpu(), top.opponents[1].cpu()
-    if len(ids[0]) != tests:
-        raise ValueError(f"the ranking is of {len(ids[0])} test triples, not of {tests}")
-    return ids[0][:, :k].tolist(), ids[1][:, :k].tolist()
+    top = TopTriples(k)
+    top.add(0, torch.arange(trains, device=influences.device), influences)
+    top.finish()
+    return top.proponents[1].tolist(), top.opponents[1].tolist()
 
 
 def _leave_enough(deleted: int, tests: int, trains: int) -> None:
@@ -161,7 +149,6 @@ class Validation:
     """All changes and their summary. `deletions`: proponents, opponents, controls and noise."""
 
     k: int
-    together: bool
     tests: tuple[tuple[int, int, int], ...]
     retrainings: int
     changes: tuple[Change, ...]
@@ -261,7 +248,7 @@ class Validation:
         ]
         return {
             "k": self.k,
-            "together": self.together,
+            "together": True,
             "retrainings": self.retrainings,
             "metrics": self.metrics(),
             "changes": spreads,
@@ -294,57 +281,45 @@ def _verdict(ours: float, controls: Sequence[float], noise: float | None) -> str
 def validate(
     graph: Graph,
     tests: torch.Tensor,
-    influences: Influences,
+    influences: torch.Tensor,
     k: int,
     retrain: Retrain,
     journal: Path,
     *,
     seed: int,
-    seeds: int = 1,
     draws: int = 3,
     noise: int = 3,
-    together: bool = True,
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Validation:
     """Deletes the `k` strongest proponents, opponents, or controls of each test triple, and retrains.
 
-    `influences`: scores or a ranking of the rows of `graph.train`. With `together`, the triples of all tests are
-    deleted at once, as in Bhardwaj et al.: 1 + noise + (2 + 2 · draws) · seeds retrainings. Without, the last term
-    counts for each test triple. Deletions are retrained with `seed`, `seed` + 1, … (`seeds` of them), all triples
-    with `noise` more seeds. Finished retrainings are kept in the file `journal` and not repeated. Raises
-    `Interrupted` soon after `stop_requested` returns true.
+    `influences`: scores (tests, rows of `graph.train`). The triples of all tests are deleted at once, as in
+    Bhardwaj et al.: 1 + noise + 2 + 2 · draws retrainings. Deletions are retrained with `seed`, all triples with
+    `noise` more seeds. Finished retrainings are kept in the file `journal` and not repeated. Raises `Interrupted`
+    soon after `stop_requested` returns true.
     """
-    if min(seeds, draws) < 1 or noise < 0:
-        raise BadInput("a validation needs at least one seed and one draw.", hint="take 1 or more of each.")
     tests = tests.cpu()
-    plan = list(_deletions(graph.train, tests, influences, k, together=together, draws=draws, seed=seed))
-    bases = [Retraining((), seed + i, "all triples") for i in range(max(seeds, noise + 1))]
-    wanted = [
-        Retraining(
-            deletion.rows, seed + i, f"{deletion.kind} {deletion.draw} of tests {list(deletion.tests)}"
-        )
-        for deletion in plan
-        for i in range(seeds)
-    ]
+    plan = list(_deletions(graph.train, tests, influences, k, draws=draws, seed=seed))
+    everyone = range(len(tests))
+    bases = [Retraining((), seed + i, "all triples") for i in range(noise + 1)]
+    wanted = [Retraining(one.rows, seed, f"{one.kind} {one.draw} of tests {[*everyone]}") for one in plan]
     journaled = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
     outcomes = journaled.outcomes(bases + wanted)
-    before, after = outcomes[: len(bases)], iter(outcomes[len(bases) :])
+    before, after = outcomes[: len(bases)], outcomes[len(bases) :]
     changes = [
         Change(NOISE, 0, seed + b, test, 0, before[a][test], before[b][test])
         for a, b in combinations(range(len(bases)), 2)
-        for test in range(len(tests))
+        for test in everyone
     ]
-    for deletion in plan:
-        for i in range(seeds):
-            then = next(after)
-            changes += [
-                Change(deletion.kind, deletion.draw, seed + i, t, len(deletion.rows), before[i][t], then[t])
-                for t in deletion.tests
-            ]
+    changes += [
+        Change(one.kind, one.draw, seed, test, len(one.rows), before[0][test], then[test])
+        for one, then in zip(plan, after, strict=True)
+        for test in everyone
+    ]
     triples = tuple((int(h), int(r), int(t)) for h, r, t in tests.tolist())
     retrained = len({(one.deleted, one.seed) for one in bases + wanted})
-    return Validation(k, together, triples, retrained, tuple(changes))
+    return Validation(k, triples, retrained, tuple(changes))
 
 
 @dataclass(frozen=True)
@@ -375,3 +350,61 @@ class Spread:
 
     def to_dict(self) -> dict[str, float | int | None]:
         return asdict(self)
+
+
+# Deleted together: more tests would delete most of a small graph.
+MOST_TESTS = TRACIN_VALIDATED_TESTS
+JOURNAL = "retrainings.jsonl"
+
+
+def validate_influences(
+    graph: Graph,
+    scoring: Scoring,
+    last: LoadedCheckpoint,
+    tests: torch.Tensor,
+    k: int,
+    seed: int,
+    folder: Path,
+    report: Reporter,
+    stop: Callable[[], bool],
+) -> dict[str, float]:
+    """Deletes the k highest, the k lowest and k random triples, retrains each time, and reports the changes."""
+    if last.settings is None or last.epoch is None:
+        raise BadInput(
+            f"{last.path} has no training settings, so it cannot be retrained.",
+            hint="--validate needs checkpoints of a kgops training.",
+        )
+    if len(tests) > MOST_TESTS:
+        report.note(f"validated on the first {MOST_TESTS} of {len(tests):,} test triples.")
+        tests = tests[:MOST_TESTS]
+    scores = AllScores(len(tests), len(graph.train), like=scoring.checkpoints[0].model.entities)
+    scoring(graph.train, tests, scores, report, stop)
+    settings = replace(TrainSettings(**last.settings), num_epochs=last.epoch)
+    model = last.checkpoint.model
+    again = FitAgain(
+        graph,
+        tests,
+        model.config,
+        settings,
+        folder,
+        report,
+        loss=scoring.loss,
+        device=model.entities.device,
+        stop_requested=stop,
+        cleanup=scoring.cleanup,
+    )
+    influences = scores.scores.cpu()
+    common: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
+    deleted = validate(
+        *(graph, tests, influences, k, again, folder / JOURNAL),
+        draws=TRACIN_VALIDATION_DRAWS,
+        noise=TRACIN_VALIDATION_NOISE,
+        **common,
+    )
+    results = folder / "results"
+    body, metrics, measured = deleted.to_dict(), deleted.main_metrics(), deleted.measurements()
+    report.note(deleted.sentence())
+    write_json(results / "validation.json", body)
+    for one in measured:
+        report.send(events.MEASURED, **{name: value for name, value in one.items() if value is not None})
+    return metrics

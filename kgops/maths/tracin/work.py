@@ -1,9 +1,10 @@
-"""Loads what a TracIn job names: graph, checkpoints, test triples, loss and scoring settings."""
+"""Loads what a TracIn job names: graph, checkpoints, test triples, loss and scoring settings; resolves and reports its
+options."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,35 +14,105 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import product_precision
+from kgops.jobs.on_device import gram_precision, product_precision
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin import test_triples
-from kgops.maths.tracin.applied_options import chosen_names, filters, scoring_settings
 from kgops.maths.tracin.attribution import Scoring
+from kgops.maths.tracin.blocks import Settings
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
-from kgops.maths.tracin.curvature import training_of
+from kgops.maths.tracin.curvature import Training, training_of
 from kgops.maths.tracin.engines import block_gflop
 from kgops.maths.tracin.finished_tests import FinishedTests, open_finished_tests
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
-from kgops.maths.tracin.models import facts_of
+from kgops.maths.tracin.models import chosen_parameters, facts_of, last_layers
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.train.batches import inverse_triples, query_rows
+from kgops.maths.train.checkpoints import forced_difference
 from kgops.maths.train.settings import Precision, place_of
-from kgops.maths.worker.devices import choose_threads
+from kgops.maths.worker.devices import choose_threads, devices_for
 from kgops.maths.worker.entry import StopRequest
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
-from kgops.maths.worker.report import Reporter
-from kgops.maths.worker.trained_data import forced_difference
-from kgops.workloads.tracin.job import top_k_of
-from kgops.workloads.tracin.options import DATA, DEFAULT_LOSS, FILTERS, question_of
+from kgops.maths.worker.report import Reporter, report_applied
+from kgops.workloads.shared_options import TRIPLES
+from kgops.workloads.tracin.job import single_device_reason, top_k_of, tracin_options
+from kgops.workloads.tracin.options import DEFAULT_LOSS, FILTERS, question_of
+
+_FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def filters(job: Job) -> bool:
+    """Whether each test triple is scored on its neighbourhood alone; the default for a batch."""
+    return bool(job.options.get("filtering", bool(job.settings["test_triples"])))
+
+
+def scoring_settings(
+    job: Job,
+    both_directions: bool,
+    model: torch.nn.Module,
+    device: torch.device,
+    training: Training | None = None,
+) -> Settings:
+    factored = isinstance(model, ConvE)
+    chunk = job.options.get("entity_chunk", "auto")
+    plain = Settings()
+    place = place_of(device)
+    precision, _ = product_precision(job.options.get("precision", "fp32"), place)
+    gram, _ = gram_precision(job.options.get("gram_precision", "fp32"), place)
+    return Settings(
+        block=job.options.get("block", plain.block),
+        chunk=plain.chunk if chunk == "auto" else chunk,
+        tests_at_once=tests_at_once(job),
+        both_directions=both_directions,
+        seed=job.settings["seed"],
+        gram_dtype=_FORMATS[gram] if factored else None,
+        precision=_FORMATS[precision] if factored else None,
+        score=job.settings["score"],
+        training=training,
+    )
+
+
+def tests_at_once(job: Job) -> int | None:
+    """None: as many as fit in a fixed share of memory."""
+    requested = job.options.get("tests_at_once", "auto")
+    return None if requested == "auto" else int(requested)
+
+
+def spread_over(job: Job, device: torch.device) -> tuple[list[str], str | None]:
+    """One device for each process that shares the work, and why they differ from the request."""
+    requested, alone = job.options.get("devices", 1), [str(device)]
+    if requested == 1:
+        return alone, None
+    why = single_device_reason(job.settings)
+    return (alone, why) if why else devices_for(requested, device)
+
+
+def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
+    """The parameters whose gradients count; None: all."""
+    if job.settings["layers"]:
+        return chosen_parameters(model, job.settings["layers"])
+    count = job.options.get("last_layers", False)
+    return last_layers(model, count) if count else None
+
+
+def report_options(
+    job: Job, device: torch.device, report: Reporter, model: torch.nn.Module | None = None
+) -> None:
+    """Reports the options; `model` is None if the run only filters."""
+    devices, why = spread_over(job, device)
+    applied = tracin_options(
+        job, place_of(device), len(devices), why, factored=model is None or isinstance(model, ConvE)
+    )
+    # In a pipeline the training has reported it.
+    spoken_of = {"memory_cleanup", *({"gradient_checkpointing"} if report.earlier else ())}
+    report_applied(job, applied, report, spoken_of - job.options.keys() | {"memory_cleanup"})
 
 
 def load_graph(settings: dict[str, Any]) -> Graph:
     if settings["dataset"]:
         return read_pykeen_dataset(settings["dataset"])
-    paths = {name: Path(settings[name]) if settings[name] else None for name in DATA}
+    paths = {name: Path(settings[name]) if settings[name] else None for name in TRIPLES}
     train, vocabularies = (
         paths.pop("train"),
         {name: paths.pop(name) for name in ("entity_to_id", "relation_to_id")},

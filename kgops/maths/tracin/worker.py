@@ -16,26 +16,24 @@ from kgops.errors import BadInput, Interrupted
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import read_edge_map, read_node_names
-from kgops.maths.tracin.applied_options import report_options, spread_over, tests_at_once
+from kgops.maths.tracin.agreement import report_agreement
 from kgops.maths.tracin.attribution import Scorer, Scoring, attribute_tests
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.maths.tracin.finished_tests import FinishedTests
-from kgops.maths.tracin.influence_files import self_influence_csv, self_influence_json
-from kgops.maths.tracin.outputs import Outputs, Writing
+from kgops.maths.tracin.outputs import Outputs, Writing, self_influence_csv, self_influence_json
 from kgops.maths.tracin.parallel import merging, spread
 from kgops.maths.tracin.results import Names, Table, as_object
-from kgops.maths.tracin.sampled_agreement import report_agreement
 from kgops.maths.tracin.scan import self_influence
 from kgops.maths.tracin.shard_start import plan_shards
-from kgops.maths.tracin.shard_worker import MERGE
+from kgops.maths.tracin.shards import MERGE
 from kgops.maths.tracin.test_triples import TestTriple
-from kgops.maths.tracin.validation import validate_influences
-from kgops.maths.tracin.work import Work, load_graph, path_of
-from kgops.maths.train.worker import find_device
+from kgops.maths.tracin.validate import validate_influences
+from kgops.maths.tracin.work import Work, path_of, report_options, spread_over, tests_at_once
+from kgops.maths.train.worker import find_device, open_graph
 from kgops.maths.worker.devices import keep_to_one_thread, memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.memory_cleanup import MemoryCleanup
-from kgops.maths.worker.outputs import make_output_folder, publish_results
+from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.tracin.job import formats_of
 
@@ -50,14 +48,10 @@ def tracin(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
 def run_tracin_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
     """Runs everything except the manifest; returns the metrics."""
     device = find_device(job.settings["device"])
-    report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job, folder)
-    results = folder / "results"
-    results.mkdir(exist_ok=True)
+    open_results(job, folder, device, report)
     if _makes_copies(job, device):
         keep_to_one_thread()
-    graph = load_graph(job.settings)
-    report.graph(graph.notes, graph.digests)
+    graph = open_graph(job, report)
     return run_on_graph(job, graph, device, folder, report, stop)
 
 

@@ -4,20 +4,146 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from kgops.jobs.on_device import CUDA_GRAPH_MODES, compile_mode
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.batches import Batch
-from kgops.maths.train.compiling import Compiler
-from kgops.maths.train.losses import EntityLoss
-from kgops.maths.train.replay import ReplayedStep
+from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.settings import place_of
-from kgops.maths.train.step import TrainStep
-from kgops.maths.worker.reporter import Report
+from kgops.maths.train.step import Compiler, TrainStep
+from kgops.maths.worker.report import Report
+from kgops.workloads.train.options import GRAPH_WARM_UP
+
+
+class StaticBatch:
+    """A batch at fixed addresses. Unused positives have an entity past the last one, which losses ignore."""
+
+    def __init__(self, size: int, room: int, num_entities: int, device: torch.device) -> None:
+        def empty(length: int) -> torch.Tensor:
+            return torch.zeros(length, dtype=torch.long, device=device)
+
+        self.room, self._nowhere = room, num_entities
+        self.batch = Batch(empty(size), empty(size), Positives(empty(room), empty(room)))
+
+    def fill(self, batch: Batch) -> None:
+        count, static = len(batch.positives), self.batch
+        static.heads.copy_(batch.heads)
+        static.relations.copy_(batch.relations)
+        static.positives.rows[:count].copy_(batch.positives.rows)
+        static.positives.rows[count:].zero_()
+        static.positives.entities[:count].copy_(batch.positives.entities)
+        static.positives.entities[count:].fill_(self._nowhere)
+
+
+class ReplayedStep:
+    """Replaces a `TrainStep`: batches of `size` are replayed, others run eagerly.
+
+    If a step cannot be captured, all run eagerly, and `failure` has the reason. Steps are captured on the current
+    stream, which must not be the default one; all calls, and the reading of what they return, are for one stream.
+    """
+
+    def __init__(self, step: TrainStep, size: int) -> None:
+        self.step, self.size = step, size
+        self.failure: str | None = None
+        # Eager steps before the capture: they allocate the optimizer's moments and initialise libraries.
+        self._to_warm = GRAPH_WARM_UP
+        self._static: StaticBatch | None = None
+        self._graphs: dict[bool, tuple[torch.cuda.CUDAGraph, torch.Tensor | None]] = {}
+        self._pool: Any = None  # torch has changed the type of memory pools
+        self._held: list[torch.Tensor] = []
+
+    def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
+        if self.failure or len(batch) != self.size:
+            return self.step(batch, want_value)
+        if self._to_warm:
+            self._to_warm -= 1
+            return self.step(batch, want_value)
+        static = self._room_for(batch)
+        static.fill(batch)
+        if want_value not in self._graphs:
+            try:
+                self._graphs[want_value] = self._capture(static.batch, want_value)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                self.failure = f"capture failed: {next(iter(str(error).splitlines()), ''):.200}"
+                self.release()
+        if self.failure:
+            return self.step(batch, want_value)
+        graph, value = self._graphs[want_value]
+        graph.replay()
+        return None if value is None else value.clone()  # the next replay overwrites it
+
+    def release(self) -> None:
+        """Gives up all graphs with their memory."""
+        self._graphs.clear()
+        self._held.clear()
+        # Never used again: the optimizer may still hold a tensor of it, and torch takes back no such pool.
+        self._static = self._pool = None
+
+    def _room_for(self, batch: Batch) -> StaticBatch:
+        needed = len(batch.positives)
+        if self._static is None or self._static.room < needed:
+            # 50 % reserve: the number of positives varies, and a new capture takes time.
+            room = needed if needed == self.size else 3 * needed // 2
+            self.release()
+            model = self.step.model
+            self._static = StaticBatch(self.size, room, model.config.num_entities, model.entities.device)
+        return self._static
+
+    def _capture(self, batch: Batch, want_value: bool) -> tuple[torch.cuda.CUDAGraph, torch.Tensor | None]:
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        with _capturable(self.step.optimizer), _captured(self._pool) as graph:
+            value = self.step(batch, want_value)
+        # A larger batch makes the step allocate new scratch memory; the graph still uses this one.
+        self._held += self.step.buffers.tensors()
+        return graph, value
+
+
+@contextmanager
+def _captured(pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
+    """The graph of what is done meanwhile on the current stream, with its memory from `pool`."""
+    # Not `torch.cuda.graph`: after a capture that fails it leaves the process on its own stream.
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()  # what eager steps left free is of no use to the pool
+    graph.capture_begin(pool=pool)
+    try:
+        yield graph
+    finally:
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            _close(pool)
+            raise
+
+
+def _close(pool: Any) -> None:
+    """Ends allocations from the pool of a capture that could not be ended: torch 2.12 leaves it open, and then an
+    allocator that is out of memory gives nothing back to the driver and tries again."""
+    device = torch.cuda.current_device()
+    with suppress(RuntimeError):  # torch 2.13 has ended them
+        torch._C._cuda_endAllocateToPool(device, pool)
+    with suppress(RuntimeError):
+        torch._C._cuda_releasePool(device, pool)
+
+
+@contextmanager
+def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Adam needs capturable=True during capture; outside, it would warn at every step."""
+    groups = [group for group in optimizer.param_groups if "capturable" in group]
+    for group in groups:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group in groups:
+            group["capturable"] = False
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,25 @@ import torch
 from kgops.errors import BadInput, KgopsError, Unavailable
 from kgops.jobs.files import sync, write_durably
 from kgops.jobs.manifest import digest_of
+from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
+from kgops.maths.worker.entry import is_forced
 from kgops.maths.worker.out_of_memory import is_out_of_memory
 from kgops.workloads.train.job import ConvEConfig
+
+
+def forced_difference(graph: Graph, trained: Mapping[str, str]) -> str | None:
+    """A note if the graph has other training triples than a training with these digests. Raises BadInput unless the
+    run was started with --force."""
+    difference = graph.difference("train", trained)
+    if difference is None:
+        return None
+    if not is_forced():
+        raise BadInput(
+            difference,
+            hint="give the triples that the model was trained on; --force takes these, and the record says so.",
+        )
+    return f"{difference.removesuffix('.')}; --force takes them."
 
 
 def read_saved(path: Path, device: torch.device | str = "cpu", *, mmap: bool = False) -> Any:

@@ -23,7 +23,7 @@ from kgops.maths.train.saved_models import Keeper, TrainState, refuse_foreign
 from kgops.maths.train.settings import Precision, TrainSettings, resolve_precision
 from kgops.maths.train.step import TrainStep
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
-from kgops.maths.worker.reporter import Progress, Report
+from kgops.maths.worker.report import Progress, Report
 
 # Times the first loss. With Adam and batch norm, too large steps give losses like 1e8, not NaN.
 HOPELESS = 1e4

@@ -25,18 +25,16 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import defaults_of
 from kgops.jobs.option_reading import nearest
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.train.evaluate import Evaluation
+from kgops.maths.train.evaluate import Evaluation, quality_table
 from kgops.maths.train.loop import Diverged
 from kgops.maths.train.pykeen_memory import KeepForTracin, recipe_of, report_prediction
-from kgops.maths.train.quality import quality_table
 from kgops.maths.train.saved_models import refuse_other_data
 from kgops.maths.train.settings import place_of
 from kgops.maths.worker.devices import memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest
 from kgops.maths.worker.memory_cleanup import MemoryCleanup
 from kgops.maths.worker.outputs import NOTHING_BEST, write_config
-from kgops.maths.worker.report import Reporter, report_applied
-from kgops.maths.worker.reporter import Progress
+from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.registry import values_of
 from kgops.workloads.train.job import TRAIN, pykeen_options
 

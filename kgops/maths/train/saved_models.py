@@ -16,7 +16,7 @@ from kgops.maths.train.checkpoints import Checkpoint
 from kgops.maths.train.optimizers import Schedule, rate_of
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
-from kgops.maths.worker.reporter import Report
+from kgops.maths.worker.report import Report
 
 # Settings that OOM fallbacks change, and how long to train and how often to validate: any other change is refused.
 MAY_DIFFER = frozenset(

@@ -10,8 +10,8 @@ import torch
 from kgops.errors import BadJob, Usage
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.jobs.option import defaults_of, problems_of
+from kgops.maths.models.products import allow_tf32
 from kgops.maths.train.losses import EntityLoss
-from kgops.maths.train.tf32 import allow_tf32
 from kgops.workloads.shared_options import LARGEST_GROUP, PRECISION
 from kgops.workloads.train.options import DEFAULT_LOSS, LOSS_EVERY, TRAIN_OPTIONS, loss_chunk, one_positive
 

@@ -18,21 +18,18 @@ from kgops.jobs.on_device import skips_compile
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.checkpoints import read_checkpoint
-from kgops.maths.train.evaluate import Evaluation, Evaluator
+from kgops.maths.train.evaluate import Evaluation, Evaluator, quality_table
 from kgops.maths.train.loop import FitResult, fit
-from kgops.maths.train.quality import quality_table
 from kgops.maths.train.settings import TrainSettings, place_of
-from kgops.maths.worker.devices import choose_threads, memory_cleanup
+from kgops.maths.worker.devices import choose_threads, keep_to_budget, memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
-from kgops.maths.worker.gpu_budget import keep_to_budget
 from kgops.maths.worker.out_of_memory import host_memory_mib
-from kgops.maths.worker.outputs import NOTHING_BEST, make_output_folder, publish_results, write_config
-from kgops.maths.worker.report import Reporter, report_applied
-from kgops.maths.worker.reporter import Progress
+from kgops.maths.worker.outputs import NOTHING_BEST, open_results, publish_results, write_config
+from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.registry import values_of
-from kgops.workloads.train.conve_weights import step_gflop
-from kgops.workloads.train.job import ConvEConfig, training_options
-from kgops.workloads.train.options import DEFAULT_LOSS, FILES
+from kgops.workloads.shared_options import TRIPLES
+from kgops.workloads.train.job import ConvEConfig, step_gflop, training_options
+from kgops.workloads.train.options import DEFAULT_LOSS
 
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
@@ -44,13 +41,9 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     """Runs everything except the manifest; returns the metrics."""
     device = find_device(job.settings["device"])
     train_pykeen = _pykeen(report) if job.settings["engine"] == "pykeen" else None
-    report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job, folder)
-    # `results/` is the output folder as the original scripts write it, with checkpoints.
-    results = folder / "results"
-    results.mkdir(exist_ok=True)
-    graph = load_graph(job.settings)
-    report.graph(graph.notes, graph.digests)
+    # It is the output folder as the original scripts write it, with checkpoints.
+    results = open_results(job, folder, device, report)
+    graph = open_graph(job, report)
     if train_pykeen is not None:
         return train_pykeen(job, graph, device, results, report, stop)
     return train_conve(job, graph, device, results, report, stop)
@@ -138,10 +131,16 @@ def _why_no_cuda() -> str:
     return "CUDA shows none to this process"
 
 
+def open_graph(job: Job, report: Reporter) -> Graph:
+    graph = load_graph(job.settings)
+    report.graph(graph.notes, graph.digests)
+    return graph
+
+
 def load_graph(settings: dict[str, Any]) -> Graph:
     if settings["dataset"]:
         return read_pykeen_dataset(settings["dataset"])
-    paths = {name: Path(settings[name]) if settings[name] else None for name in FILES}
+    paths = {name: Path(settings[name]) if settings[name] else None for name in TRIPLES}
     train = paths.pop("train")
     if train is None:
         raise Usage("no training triples are given.")

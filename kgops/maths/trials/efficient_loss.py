@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from kgops.maths.train.losses import EntityLoss, Positives
-from kgops.maths.trials.entry import run
+from kgops.maths.trials.variants import run
 
 SHAPES = ((16, 100), (64, 1_000), (256, 1_000), (128, 5_000))  # queries, entities
 DIM, MOST = 32, 1e-6  # relative difference that the loss guide allows

@@ -21,11 +21,10 @@ from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
 from kgops.maths.trials import peers
-from kgops.maths.trials.entry import run
 from kgops.maths.trials.interleaved import read_arguments, run_trials
 from kgops.maths.trials.train_step import synthetic
 from kgops.maths.trials.training import few_batches
-from kgops.maths.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult, Variant, device
+from kgops.maths.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult, Variant, device, run
 from kgops.workloads.train.job import ConvEConfig
 
 MIB = 2**20

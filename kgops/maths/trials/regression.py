@@ -17,7 +17,6 @@ from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.step import RegressionStep
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import resolve_precision
-from kgops.maths.trials.entry import run
 from kgops.maths.trials.interleaved import read_arguments, run_trials
 from kgops.maths.trials.variants import (
     Trial,
@@ -28,6 +27,7 @@ from kgops.maths.trials.variants import (
     leave_out_compile,
     needs_a_gpu,
     on_gpu,
+    run,
 )
 from kgops.workloads.regress.job import CHANNELS, SMALL_CHANNELS, RegressionConfig
 

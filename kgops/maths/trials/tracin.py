@@ -36,7 +36,6 @@ from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings, cpu_has_bf16
 from kgops.maths.train.step import TrainStep
 from kgops.maths.trials import peers
-from kgops.maths.trials.entry import run
 from kgops.maths.trials.interleaved import read_arguments, run_trials
 from kgops.maths.trials.tracin_variants import model_of, pykeen_model
 from kgops.maths.trials.variants import (
@@ -47,6 +46,7 @@ from kgops.maths.trials.variants import (
     device,
     leave_out_compile,
     needs_a_gpu,
+    run,
 )
 
 LAST_LAYERS = 2

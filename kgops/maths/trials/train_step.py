@@ -27,8 +27,7 @@ from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
 from kgops.maths.trials import peers
-from kgops.maths.trials.entry import run
-from kgops.maths.trials.resident import peak_live_bytes
+from kgops.maths.trials.variants import peak_live_bytes, run
 from kgops.workloads.train.job import ConvEConfig
 
 MIB = 2**20

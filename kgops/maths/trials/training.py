@@ -27,10 +27,17 @@ from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings, cpu_has_bf16
 from kgops.maths.train.step import TrainStep
 from kgops.maths.trials import peers
-from kgops.maths.trials.entry import run
 from kgops.maths.trials.interleaved import read_arguments, run_trials
 from kgops.maths.trials.train_step import synthetic
-from kgops.maths.trials.variants import Trial, TrialResult, Variant, device, leave_out_compile, needs_a_gpu
+from kgops.maths.trials.variants import (
+    Trial,
+    TrialResult,
+    Variant,
+    device,
+    leave_out_compile,
+    needs_a_gpu,
+    run,
+)
 from kgops.workloads.train.job import ConvEConfig
 
 WARM_UP = 3  # steps

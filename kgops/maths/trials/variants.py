@@ -2,21 +2,83 @@
 
 Variants run on the GPU where torch can use one, otherwise on one thread of the CPU; `maths/trials/interleaved.py` runs
 them. On a GPU torch's statistics have the peak of memory. On a CPU a last run, under the profiler, counts allocations:
-unlike resident memory they are the same each time.
-"""
+unlike resident memory they are the same each time."""
 
 from __future__ import annotations
 
+import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from kgops.maths.trials.resident import peak_live_bytes, peak_mib, reset_peak
+from kgops.errors import KgopsError
+from kgops.jobs.text import lines
 from kgops.workloads.registry import LEFT_OUT
+
+
+def peak_live_bytes(work: Callable[[], object]) -> int:
+    """Peak of live bytes allocated during `work`.
+
+    Includes temporaries within operators, but not what MKL and oneDNN take from malloc.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it reports its start and stop on stderr
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        work()
+    profiler: Any = record.profiler
+    events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+def reset_peak() -> float | None:
+    """Resets the peak and returns the resident MiB; None where the kernel refuses and the peak is a fork parent's."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        now = _status("VmRSS")
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return now if now is not None and most <= now else None
+    return _status("VmRSS")
+
+
+def peak_mib() -> float | None:
+    return _status("VmHWM")
+
+
+def _status(name: str) -> float | None:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) / 1024
+    return None
+
+
+INTERRUPTED = 130
+
+
+def run(main: Callable[[], int | None]) -> NoReturn:
+    """Exits with the result of `main`, or prints a KgopsError to stderr and exits with its code."""
+    try:
+        sys.exit(main())
+    except KgopsError as error:
+        print(f"Error: {lines(error.message)}", file=sys.stderr)
+        if error.hint:
+            print(f"Hint: {lines(error.hint)}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("Aborted.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
 
 SECONDS_OF = "CPU time of one thread, loading left out"
 SECONDS_ON_GPU = "time until the GPU has finished, loading left out"

@@ -1,4 +1,4 @@
-"""The devices, threads and memory cleanup of a worker."""
+"""The devices, threads, GPU memory budget and memory cleanup of a worker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,31 @@ from contextlib import contextmanager
 
 import torch
 
+from kgops.jobs.cluster import GPU_BUDGET
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import cpu_processes
 from kgops.maths.models.products import note_of_library
 from kgops.maths.worker.memory_cleanup import OFF, CudaMemory, MemoryCleanup
 from kgops.maths.worker.report import Reporter
-from kgops.workloads.train.conve_weights import threads_for
+from kgops.workloads.train.job import threads_for
+
+_MIB = 1 << 20
+
+
+def keep_to_budget(device: torch.device) -> None:
+    """Limits torch's allocator to the budget of this run on `device`; without a budget, or on a CPU, not at all."""
+    budget = os.environ.get(GPU_BUDGET)
+    if budget and device.type == "cuda":
+        limit_gpu(device, round(float(budget) * _MIB))
+
+
+def limit_gpu(device: torch.device, size: int) -> None:
+    """torch gives cached segments back before it reserves more bytes than `size`; then it raises out of memory.
+
+    Blocks of many sizes would otherwise leave segments in the cache that no later block fits into.
+    """
+    index = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.set_per_process_memory_fraction(min(1.0, size / torch.cuda.mem_get_info(index)[1]), index)
 
 
 def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], str | None]:

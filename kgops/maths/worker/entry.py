@@ -1,4 +1,8 @@
-"""Runs a worker: reads its job, handles SIGTERM, reports failures, sets the exit code."""
+"""Runs a worker: reads its job, handles SIGTERM, reports failures, sets the exit code.
+
+Of two processes started for one task, as after a node was taken for lost, only the later publishes. The starter writes
+a mark to a file and passes path and mark to the process. A process that finds another mark there exits.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -18,9 +23,7 @@ from typing import NoReturn
 from kgops.errors import KgopsError
 from kgops.jobs.files import read_table
 from kgops.jobs.job import Job
-from kgops.jobs.option_lines import SEGMENTS
-from kgops.jobs.option_reading import nearest
-from kgops.maths.worker import fence
+from kgops.jobs.option_reading import SEGMENTS, nearest
 from kgops.maths.worker.out_of_memory import (
     describe,
     host_memory_mib,
@@ -30,8 +33,43 @@ from kgops.maths.worker.out_of_memory import (
     limit_memory,
 )
 from kgops.maths.worker.report import Reporter
-from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job_file
+from kgops.workloads.registry import OPTIONS
+
+_EVERY_S = 1.0
+_checked = 0.0
+
+
+class Fenced(Exception):
+    """Another process does this work now."""
+
+
+def is_on_another_machine() -> bool:
+    """Whether a cluster started this process, not its supervisor."""
+    return "KGOPS_FENCE" in os.environ
+
+
+def check_fence() -> None:
+    """Raises Fenced if this process has a successor; call it right before publishing."""
+    fence = os.environ.get("KGOPS_FENCE")
+    if fence is None:
+        return
+    path, _, mark = fence.rpartition(":")
+    try:
+        now = Path(path).read_text()
+    except OSError:  # a file system outage does not mean a successor
+        return
+    if now != mark:
+        raise Fenced(f"{mark} was succeeded by {now}")
+
+
+def check_fence_if_due() -> None:
+    """`check_fence`, at most once a second, for loops: reading the file is slow on network file systems."""
+    global _checked
+    now = time.monotonic()
+    if now - _checked > _EVERY_S:
+        _checked = now
+        check_fence()
 
 
 class Stopped(Exception):
@@ -54,7 +92,7 @@ class StopRequest:
         self._requested = True
 
     def __call__(self) -> bool:
-        fence.check_if_due()
+        check_fence_if_due()
         return self._requested
 
 
@@ -83,7 +121,7 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
         report_segments(folder, reporter)
         work(job, folder, reporter, stop)
         report_process_peak(reporter)
-        if fence.is_on_another_machine():  # no supervisor samples it there
+        if is_on_another_machine():  # no supervisor samples it there
             reporter.memory(host_peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
     run_reporting_errors(reporter, run_job)
@@ -135,12 +173,12 @@ def run_reporting_errors(reporter: Reporter, work: Callable[[], None]) -> None:
         # End by the signal that asked for it: neither success nor failure.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
-    except fence.Fenced as error:
+    except Fenced as error:
         _end_for_successor(error)
     except Exception as error:
         try:
-            fence.check()  # a successor also removes this process's files
-        except fence.Fenced as fenced:
+            check_fence()  # a successor also removes this process's files
+        except Fenced as fenced:
             _end_for_successor(fenced)
         if is_out_of_memory(error):
             ran_out = describe(error)
@@ -161,7 +199,7 @@ def run_reporting_errors(reporter: Reporter, work: Callable[[], None]) -> None:
         sys.exit(1)
 
 
-def _end_for_successor(fenced: fence.Fenced) -> NoReturn:
+def _end_for_successor(fenced: Fenced) -> NoReturn:
     print(f"Ended: {fenced}.", file=sys.stderr)
     sys.exit(os.EX_TEMPFAIL)
 

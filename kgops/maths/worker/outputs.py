@@ -9,18 +9,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kgops.errors import Unavailable
 from kgops.jobs import manifest
 from kgops.jobs.files import ROOM, write_json
 from kgops.jobs.job import Job
-from kgops.jobs.option_lines import SEGMENTS, booleans
-from kgops.maths.worker import fence
-from kgops.maths.worker.entry import is_forced
+from kgops.jobs.option_reading import SEGMENTS, booleans
+from kgops.maths.worker.entry import check_fence, is_forced
 from kgops.maths.worker.publication import TO_RESUME, Publication
 from kgops.maths.worker.report import Reporter
 from kgops.workloads import outputs
 from kgops.workloads.outputs import Owner
-from kgops.workloads.train.options import FILES
+from kgops.workloads.shared_options import TRIPLES
 
 NOTHING_BEST = "no best_model.pt, since nothing was validated: final_model.pt has the last weights."
 _KINDS = {
@@ -32,6 +33,15 @@ _KINDS = {
 }
 _KINDS_BY_SUFFIX = {".pt": "checkpoint", ".json": "metrics", ".sha256": "digest"}
 _MOST_SHOWN = 12  # metrics in the last line of the log
+
+
+def open_results(job: Job, folder: Path, device: torch.device, report: Reporter) -> Path:
+    """The folder of a run's results, once the worker has said that it starts and its outputs are free."""
+    report.started(device=str(device), torch=torch.__version__)
+    make_output_folder(job, folder)
+    results = folder / "results"
+    results.mkdir(exist_ok=True)
+    return results
 
 
 def make_output_folder(job: Job, folder: Path) -> None:
@@ -67,7 +77,7 @@ def write_config(
         "engine": job.settings["engine"],
         "model": model,
         "training": training,
-        "data": {name: job.settings[name] for name in ("dataset", *FILES) if job.settings[name]},
+        "data": {name: job.settings[name] for name in ("dataset", *TRIPLES) if job.settings[name]},
         "digests": dict(digests),
         "optimizations": applied_options(job, report),
     }
@@ -92,7 +102,7 @@ def publish_results(
     job: Job, folder: Path, results: Path, metrics: dict[str, float], report: Reporter
 ) -> None:
     """Copies the results and writes the manifest, last: with it the run has succeeded."""
-    fence.check()
+    check_fence()
     begin = time.monotonic()
     files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
     named = [(path, _kind(path)) for path in files if path.name != "manifest.json"]

@@ -12,8 +12,7 @@ from kgops.errors import Unavailable, Usage
 from kgops.jobs import manifest
 from kgops.jobs.job import Job
 from kgops.maths.worker.entry import is_forced
-from kgops.maths.worker.report import Reporter
-from kgops.maths.worker.reporter import Progress
+from kgops.maths.worker.report import Progress, Reporter
 from kgops.workloads import outputs
 from kgops.workloads.outputs import Inputs, Ledger, Owner
 from kgops.workloads.registry import WORKLOADS

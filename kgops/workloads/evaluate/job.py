@@ -7,21 +7,46 @@ from pathlib import PurePath
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup
-from kgops.workloads.evaluate.options import EVALUATE_OPTIONS, FILES, FOLDERS, WRITTEN
+from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup, unknown_options
+from kgops.jobs.option import Flag, Option
+from kgops.workloads.shared_options import (
+    DEVICE,
+    FOLDERS,
+    MEMORY_CLEANUP,
+    OUTPUT_DIR,
+    TRAINING_DATA,
+    TRIPLES,
+    trained_model,
+    trained_model_problems,
+)
 from kgops.workloads.workload import Words, Workload
+
+_OF_TRAINING = {option.name: option for option in TRAINING_DATA}
+_TEST = _OF_TRAINING.pop("test").adapted(
+    flags=(Flag("--training-test"),), help="Test triples of the training: known answers."
+)
+FILES = (*TRIPLES, "model_path", "triples")
+WRITTEN = ("output_dir",)
+
+EVALUATE_OPTIONS = (
+    *trained_model("is evaluated"),
+    Option(
+        "triples",
+        help="File of triples to rank: head, relation, tail. Default: the test triples of the training.",
+        flags=(Flag("--test"),),
+        group="data",
+    ),
+    *_OF_TRAINING.values(),
+    _TEST,
+    OUTPUT_DIR,
+    MEMORY_CLEANUP,
+    DEVICE,
+)
 
 
 def _check(settings: dict[str, Any]) -> list[str]:
-    problems = []
-    if not (settings["model_path"] or settings["checkpoint_dir"]) and settings["run"] is None:
-        problems.append("evaluate: no model is named; give evaluate.run, checkpoint_dir or model_path")
-    if settings["dataset"] and settings["train"]:
-        problems.append("evaluate.dataset: given together with train; choose one or the other")
-    if settings["run"] is None and not settings["dataset"] and not settings["train"]:
-        problems.append(
-            "evaluate.train: missing, and so is evaluate.dataset; the training triples are needed"
-        )
+    names_run = settings["run"] is not None
+    problems = trained_model_problems("evaluate", settings, names_run=names_run)
     if settings["train"] and not settings["triples"] and not settings["test"] and settings["run"] is None:
         problems.append("evaluate.triples: missing; give the triples to rank")
     return problems
@@ -35,10 +60,7 @@ def _label(settings: dict[str, Any]) -> str:
 def evaluate_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
     """Applied options of an evaluation, with reasons."""
     yield applied_cleanup(job, device)
-    for name, value in job.options.items():
-        if name not in EVALUATE.optimizations:
-            is_off = value in (False, "off")
-            yield Applied(name, "off", None if is_off else "evaluating has no such option")
+    yield from unknown_options(job, EVALUATE.optimizations, "evaluating")
 
 
 EVALUATE = Workload(

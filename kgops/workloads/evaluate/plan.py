@@ -12,8 +12,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.workloads.evaluate.job import evaluate_options
 from kgops.workloads.graphs.counts import Counts, lines_of
-from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
-from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.memory.phases import PeakMemory
 from kgops.workloads.plan import (
     RECORD,
     SCORE_PASSES,
@@ -24,12 +23,12 @@ from kgops.workloads.plan import (
     Rates,
     Stage,
     StepTime,
+    nothing,
     timed,
 )
-from kgops.workloads.train.conve_weights import buffer_bytes, kernel, weight_bytes
-from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED
-from kgops.workloads.train.trained import trained_model
+from kgops.workloads.train.job import ConvEConfig, buffer_bytes, kernel, weight_bytes
+from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED, EVALUATION_QUERIES
+from kgops.workloads.train.plan import trained_model
 
 EXACT: dict[str, tuple[Any, ...]] = {}
 _KERNELS = 60  # of a block of queries, without those of its chunks of entities; counted as TracIn's are
@@ -54,6 +53,9 @@ class EvaluateShape:
     @property
     def queries(self) -> int:
         return min(EVALUATION_QUERIES, 2 * self.triples)
+
+
+rounding_choices = smaller_results = nothing
 
 
 def stages(job: Job, count: Count) -> list[Stage] | str:
@@ -105,20 +107,12 @@ def steps(shape: EvaluateShape) -> int:
     return math.ceil(2 * shape.triples / shape.queries)
 
 
-def rounding_choices(options: Options, *, on_gpu: bool) -> Iterator[dict[str, Any]]:
-    yield from ()
-
-
 def disk_use(job: Job, counts: Counts, shape: EvaluateShape | None, seconds: float) -> DiskUse | None:
     if shape is None:
         return None
     results = _RESULTS + _RELATION * shape.model.num_relations
     copies = {job.settings["output_dir"]: results} if job.settings["output_dir"] else {}
     return DiskUse({"results": results, "record": RECORD}, copies, files=3)
-
-
-def smaller_results(job: Job, counts: Counts) -> Iterator[tuple[str, Any]]:
-    yield from ()
 
 
 def fallbacks(job: Job, gpu: GpuFacts | None) -> list[Fallbacks]:

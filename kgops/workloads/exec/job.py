@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.option import Option
-from kgops.jobs.option_checks import progress_pattern, regular_expression
+from kgops.jobs.option import Option, progress_pattern, regular_expression
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import FIELD
 from kgops.workloads.workload import Workload

@@ -8,9 +8,10 @@ from pathlib import PurePath
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup
-from kgops.workloads.explain.options import EXPLAIN_OPTIONS, FILES, FOLDERS, WRITTEN
+from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup, unknown_options
+from kgops.workloads.explain.options import EXPLAIN_OPTIONS, FILES, WRITTEN
 from kgops.workloads.predict.job import answer_copies
+from kgops.workloads.shared_options import FOLDERS, trained_model_problems
 from kgops.workloads.tracin.job import predictions_and_more
 from kgops.workloads.workload import Words, Workload
 
@@ -39,14 +40,8 @@ def cost_of(settings: Mapping[str, Any]) -> str | None:
 
 
 def _check(settings: dict[str, Any]) -> list[str]:
-    problems = []
     names_run = settings["run"] is not None or settings["from_predictions"] is not None
-    if not (settings["model_path"] or settings["checkpoint_dir"]) and not names_run:
-        problems.append("explain: no model is named; give explain.run, checkpoint_dir or model_path")
-    if settings["dataset"] and settings["train"]:
-        problems.append("explain.dataset: given together with train; choose one or the other")
-    if not names_run and not settings["dataset"] and not settings["train"]:
-        problems.append("explain.train: missing, and so is explain.dataset; the training triples are needed")
+    problems = trained_model_problems("explain", settings, names_run=names_run)
     if settings["output"] and PurePath(settings["output"]).suffix.lower() not in _SUFFIXES:
         problems.append(
             f"explain.output: must end in {' or '.join(_SUFFIXES)}; found {settings['output']!r:.60}"
@@ -123,7 +118,4 @@ EXPLAIN = Workload(
 def explain_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
     """Applied options of an explain run."""
     yield applied_cleanup(job, device)
-    for name, value in job.options.items():
-        if name not in EXPLAIN.optimizations:
-            is_off = value in (False, "off")
-            yield Applied(name, "off", None if is_off else "explaining has no such option")
+    yield from unknown_options(job, EXPLAIN.optimizations, "explaining")

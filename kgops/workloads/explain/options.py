@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kgops.jobs.option import Flag, Option
-from kgops.jobs.option_checks import at_least, not_a_triple
+from kgops.jobs.option import Flag, Option, at_least, not_a_triple
 from kgops.workloads.shared_options import (
-    CHECKPOINT_DIR,
     DEVICE,
     MEMORY_CLEANUP,
-    MODEL_PATH,
+    OUTPUT_DIR,
     SEED,
     TRAINING_DATA,
-    TRAINING_RUN,
-    TRUST_PICKLE,
+    TRAINING_NAMES,
+    TRIPLES,
+    trained_model,
 )
 
-_TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
-FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "node_types", "triples")
-FOLDERS = ("checkpoint_dir",)
+FILES = (*TRIPLES, "model_path", "edge_map", "node_name_dict", "node_types", "triples")
 WRITTEN = ("output", "output_dir")
 
-_MODEL = (
-    TRAINING_RUN,
-    MODEL_PATH,
-    CHECKPOINT_DIR.adapted(
-        help="Folder of checkpoints; without a model file, the newest of them is explained."
-    ),
-    TRUST_PICKLE,
-)
 _PREDICTIONS = tuple(
     replace(option, group="questions")
     for option in (
@@ -102,6 +91,7 @@ _SEARCH = tuple(
 )
 _DATA = (
     *TRAINING_DATA,
+    *TRAINING_NAMES,
     Option(
         "node_types",
         help="TSV file with types of entities, to say which relations nobody of a type has.",
@@ -110,10 +100,18 @@ _DATA = (
 )
 _RESULTS = (
     Option("output", help="File for a copy of the explanations: .json or .csv decides.", group="results"),
-    Option("output_dir", help="Folder for a copy of the results.", group="results"),
+    OUTPUT_DIR,
 )
 
-EXPLAIN_OPTIONS = (*_MODEL, *_PREDICTIONS, *_SEARCH, *_DATA, *_RESULTS, MEMORY_CLEANUP, DEVICE)
+EXPLAIN_OPTIONS = (
+    *trained_model("is explained"),
+    *_PREDICTIONS,
+    *_SEARCH,
+    *_DATA,
+    *_RESULTS,
+    MEMORY_CLEANUP,
+    DEVICE,
+)
 
 
 EXPLAIN_RIVALS = (

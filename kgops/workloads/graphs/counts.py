@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from kgops.jobs.bundled import bundled_folder
 from kgops.jobs.files import open_regular, read_json, write_json
 from kgops.workloads.graphs.block_counts import Groups
-from kgops.workloads.graphs.evaluation_counts import EvaluationBlocks
 from kgops.workloads.shared_options import LARGEST_GROUP
 
 Triple = tuple[int, int, int]
@@ -30,7 +29,7 @@ _HEADERS = ((b"head", b"relation", b"tail"), (b"subject", b"predicate", b"object
 _VOCABULARY_HEADERS = {b"id", b"label", b"entity", b"relation", b"index", b"name"}
 _REMEMBERED = 64  # data sets in the cache; the oldest is dropped first
 _LONGEST = 64 << 20  # bytes of a line, as `kgops.maths.graphs.vocabulary` reads them
-_FORMAT = 3  # of the cache
+_FORMAT = 4  # of the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ class Counts:
 
     `tails` are answers of (head, relation) in the training triples, `heads` of (tail, relation), `test_queries`
     the distinct queries of both kinds among the test triples. `groups` counts how many of these queries meet in one
-    block of the training triples. `ranked` has the questions that validation and test ask at once. Both are empty
-    where not counted.
+    block of the training triples. It is empty where not counted.
     `published`: the triples are not on this machine. `assumed`: only their numbers are known, and every training
     triple counts as a distinct query.
     """
@@ -75,7 +73,6 @@ class Counts:
     heads: Answers = field(default_factory=Answers)
     groups: Groups = field(default_factory=Groups)
     test_queries: tuple[int, int] = (0, 0)
-    ranked: tuple[EvaluationBlocks, EvaluationBlocks] = (EvaluationBlocks(), EvaluationBlocks())
     published: bool = False
     assumed: bool = False
 
@@ -86,7 +83,6 @@ class Counts:
     def from_table(cls, table: Mapping[str, Any]) -> Counts:
         nested: dict[str, Any] = {"tails": Answers(**table["tails"]), "heads": Answers(**table["heads"])}
         nested |= {"groups": Groups.from_table(table["groups"]), "test_queries": tuple(table["test_queries"])}
-        nested["ranked"] = tuple(EvaluationBlocks.from_table(one) for one in table["ranked"])
         return cls(**{**table, **nested})
 
 
@@ -160,7 +156,6 @@ def count_triples(
         Answers.of(heads.values()),
         Groups.of(sorted(train)),
         (len({(h, r) for h, r, _ in test}), len({(t, r) for _, r, t in test})),
-        (EvaluationBlocks.of(valid, (train, valid)), EvaluationBlocks.of(test, (train, valid, test))),
     )
 
 

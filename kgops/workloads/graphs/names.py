@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.jobs.option_checks import triple_in
+from kgops.jobs.option import triple_in
 from kgops.workloads.graphs.counts import files_of, text_lines
 
 _OFFERED = 3  # nearest names

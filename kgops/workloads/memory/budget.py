@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import cublas_workspace
-from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.memory.phases import PeakMemory
 
 Parts = Counter[str]
 """Bytes by part of memory."""
 
 _MIB = 1 << 20
 # torch's allocator on a GPU: what its cache holds beyond tensors. A worker gives cached segments back before it takes
-# more than its budget (`kgops.maths.worker.gpu_budget`).
+# more than its budget (`kgops.maths.worker.devices`).
 _SEGMENTS, _GROWING_SEGMENTS = 1.04, 1.01
 _PARTLY_USED = 22 * _MIB  # a segment of small tensors and one of larger ones
 

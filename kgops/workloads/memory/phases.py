@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from kgops.workloads.memory.fitted import RESERVED
-from kgops.workloads.memory.peak import PeakMemory
+
+
+class PeakMemory(NamedTuple):
+    """In bytes: live memory by part at the peak, in `phase`; `phases` has the peak of each. `reserved` is what the
+    allocator holds for `live`; the same on a CPU."""
+
+    parts: Mapping[str, int]
+    phase: str
+    phases: Mapping[str, int]
+    live: int
+    reserved: int
+
 
 Tensor = tuple[str, int]
 """Part and bytes."""

@@ -9,11 +9,10 @@ from typing import Any
 from kgops.jobs.on_device import Applied, ValueAndReason
 from kgops.jobs.option import Option
 from kgops.jobs.option_reading import read_table
-from kgops.workloads.predict.job import NEW_TRIPLES, PREDICT, TRIPLES
+from kgops.workloads.predict.job import NEW_TRIPLES, PREDICT, PREDICTED_TRIPLES
+from kgops.workloads.shared_options import FOLDERS, TRIPLES
 from kgops.workloads.tracin.job import TRACIN
-from kgops.workloads.tracin.options import FOLDERS
 from kgops.workloads.train.job import TRAIN
-from kgops.workloads.train.options import FILES as TRIPLES_AND_IDS
 from kgops.workloads.workload import Workload
 
 _STAGES = (
@@ -61,7 +60,7 @@ def predict_settings(settings: Mapping[str, Any], checkpoints: str, best_model: 
         return None
     requested = read_table("pipeline.predict", settings["predict"], PREDICT.settings, [])
     trained = train_settings(dict(settings))
-    data = {name: trained[name] for name in ("dataset", *TRIPLES_AND_IDS, "device")}
+    data = {name: trained[name] for name in ("dataset", *TRIPLES, "device")}
     return {**requested, **data, "checkpoint_dir": checkpoints, "model_path": best_model}
 
 
@@ -82,11 +81,11 @@ def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str)
     """All settings of the TracIn stage, on the results of the stages before."""
     requested = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.settings, [])
     trained = train_settings(settings)
-    data = {name: trained[name] for name in ("dataset", *TRIPLES_AND_IDS)}
+    data = {name: trained[name] for name in ("dataset", *TRIPLES)}
     if requested["test"]:
         data["test"] = requested["test"]
     if traces_predictions(settings):
-        triples = NEW_TRIPLES if requested["new"] else TRIPLES
+        triples = NEW_TRIPLES if requested["new"] else PREDICTED_TRIPLES
         data |= {"test_triples": str(PurePath(checkpoints).parent / triples), "new": False}
     return {**requested, **data, "checkpoint_dir": checkpoints, "model_path": best_model}
 

@@ -8,13 +8,14 @@ from pathlib import PurePath
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup
-from kgops.workloads.predict.options import FILES, FOLDERS, PREDICT_CHUNK, PREDICT_OPTIONS, WRITTEN
+from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup, unknown_options
+from kgops.workloads.predict.options import FILES, PREDICT_CHUNK, PREDICT_OPTIONS, WRITTEN
+from kgops.workloads.shared_options import FOLDERS, trained_model_problems
 from kgops.workloads.workload import Words, Workload
 
 # Result files. The triples are for a TracIn run: best ranks first, over all questions.
 ANSWERS = "predictions"
-TRIPLES = "predicted_triples.tsv"
+PREDICTED_TRIPLES = "predicted_triples.tsv"
 NEW_TRIPLES = "predicted_new_triples.tsv"
 
 _SUFFIXES = (".csv", ".json", ".parquet")
@@ -32,13 +33,8 @@ def lists_new_alone(settings: dict[str, Any]) -> bool:
 
 
 def _check(settings: dict[str, Any]) -> list[str]:
-    problems = []
-    if not (settings["model_path"] or settings["checkpoint_dir"]) and settings["run"] is None:
-        problems.append("predict: no model is named; give predict.run, checkpoint_dir or model_path")
-    if settings["dataset"] and settings["train"]:
-        problems.append("predict.dataset: given together with train; choose one or the other")
-    if settings["run"] is None and not settings["dataset"] and not settings["train"]:
-        problems.append("predict.train: missing, and so is predict.dataset; the training triples are needed")
+    names_run = settings["run"] is not None
+    problems = trained_model_problems("predict", settings, names_run=names_run)
     if settings["candidate_type"] and not settings["node_types"]:
         problems.append("predict.candidate_type: needs node_types, a file with types of entities")
     if settings["output"] and PurePath(settings["output"]).suffix.lower() not in _SUFFIXES:
@@ -121,7 +117,4 @@ def predict_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
     chunk = job.options.get("entity_chunk", "auto")
     yield Applied("entity_chunk", PREDICT_CHUNK if chunk == "auto" else chunk)
     yield applied_cleanup(job, device)
-    for name, value in job.options.items():
-        if name not in PREDICT.optimizations:
-            is_off = value in (False, "off")
-            yield Applied(name, "off", None if is_off else "predicting has no such option")
+    yield from unknown_options(job, PREDICT.optimizations, "predicting")

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kgops.jobs.option import Flag, Option, defaults_of
-from kgops.jobs.option_checks import at_least
+from kgops.jobs.option import Flag, Option, at_least, defaults_of
 from kgops.workloads.shared_options import (
-    CHECKPOINT_DIR,
     DEVICE,
     ENTITY_CHUNK,
     MEMORY_CLEANUP,
-    MODEL_PATH,
+    OUTPUT_DIR,
     TRAINING_DATA,
-    TRAINING_RUN,
-    TRUST_PICKLE,
+    TRAINING_NAMES,
+    TRIPLES,
+    trained_model,
 )
 
-_TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
-FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "queries", "candidates", "node_types")
-FOLDERS = ("checkpoint_dir",)
+FILES = (*TRIPLES, "model_path", "edge_map", "node_name_dict", "queries", "candidates", "node_types")
 WRITTEN = ("output", "output_dir")
 
-_MODEL = (
-    TRAINING_RUN,
-    MODEL_PATH,
-    CHECKPOINT_DIR.adapted(help="Folder of checkpoints; without a model file, the newest of them answers."),
-    TRUST_PICKLE,
-)
 _QUESTIONS = tuple(
     replace(option, group="questions")
     for option in (
@@ -62,7 +53,7 @@ _RESULTS = (
     Option(
         "output", help="File for a copy of the answers: .json, .csv or .parquet decides.", group="results"
     ),
-    Option("output_dir", help="Folder for a copy of the results.", group="results"),
+    OUTPUT_DIR,
 )
 _SPEED = (
     ENTITY_CHUNK.adapted(default=4096, flags=(Flag(""),)),
@@ -70,7 +61,14 @@ _SPEED = (
     DEVICE,
 )
 
-PREDICT_OPTIONS = (*_MODEL, *_QUESTIONS, *TRAINING_DATA, *_RESULTS, *_SPEED)
+PREDICT_OPTIONS = (
+    *trained_model("answers"),
+    *_QUESTIONS,
+    *TRAINING_DATA,
+    *TRAINING_NAMES,
+    *_RESULTS,
+    *_SPEED,
+)
 
 
 _PREDICT = defaults_of(PREDICT_OPTIONS)

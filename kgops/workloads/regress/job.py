@@ -18,8 +18,7 @@ from kgops.jobs.on_device import (
     training_compile,
     training_precision,
 )
-from kgops.jobs.option import Option, problems_of
-from kgops.jobs.option_checks import at_least
+from kgops.jobs.option import Option, at_least, problems_of
 from kgops.jobs.text import on_or_off
 from kgops.workloads.regress.options import REGRESS_BATCH, REGRESS_FRAMES, REGRESS_OPTIONS
 from kgops.workloads.workload import Workload

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import cublas_workspace
-from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.memory.phases import Phases, Tensor
+from kgops.workloads.memory.phases import PeakMemory, Phases, Tensor
 from kgops.workloads.regress.sizes import RegressShape
 
 MOMENTS = {"adam": 2, "adamw": 2}  # of an optimizer, for each weight

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.option import Flag, Option, defaults_of
-from kgops.jobs.option_checks import above, at_least, below_one, one_of, share, size
+from kgops.jobs.option import Flag, Option, above, at_least, below_one, defaults_of, one_of, share, size
 from kgops.workloads.shared_options import (
     BATCH_SIZE,
     COMPILE,

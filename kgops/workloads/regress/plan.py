@@ -11,7 +11,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.option import Effect
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.memory.phases import PeakMemory
 from kgops.workloads.number_formats import applied_precision
 from kgops.workloads.plan import (
     CHECKPOINT,
@@ -27,6 +27,7 @@ from kgops.workloads.plan import (
     Stage,
     Step,
     StepTime,
+    nothing,
     other_precisions,
     sizes,
     timed,
@@ -39,6 +40,9 @@ from kgops.workloads.regress.options import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.workloads.regress.sizes import RegressShape, flights_of, regress_shape
 
 EXACT = {"gradient_checkpointing": (True,)}
+
+
+smaller_results = nothing
 
 
 def stages(job: Job, count: Count) -> list[Stage] | str:
@@ -69,10 +73,6 @@ def applied(job: Job, device: WorkerDevice, processes: tuple[int | None, str | N
 
 def fallbacks(job: Job, gpu: GpuFacts | None) -> list[Fallbacks]:
     return [RegressFallbacks.of(job, job.settings, gpu)]
-
-
-def smaller_results(job: Job, counts: Counts) -> Iterator[tuple[str, Any]]:
-    yield from ()
 
 
 # The image network: passes over a map of a stage, written and read, there and back; kernels of a step, and of its

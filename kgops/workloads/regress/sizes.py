@@ -98,7 +98,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, int, int], int]:
-    """Shape, and bytes of a pixel as `kgops.maths.regress.windows` hands them on."""
+    """Shape, and bytes of a pixel as `kgops.maths.regress.batches` hands them on."""
     if file.read(6) != _MAGIC:
         raise ValueError("not a numpy array")
     major = file.read(2)[0]

@@ -17,14 +17,13 @@ from kgops.jobs.on_device import (
     gram_precision,
     product_precision,
 )
-from kgops.jobs.option import defaults_of
-from kgops.jobs.option_checks import not_a_triple
+from kgops.jobs.option import defaults_of, not_a_triple
 from kgops.jobs.text import on_or_off
+from kgops.workloads.shared_options import FOLDERS, data_problems
 from kgops.workloads.tracin.options import (
     DEFAULT_LOSS,
     FILES,
     FILTERS,
-    FOLDERS,
     TRACIN_BLOCK,
     TRACIN_CHUNK,
     TRACIN_OPTIONS,
@@ -42,7 +41,7 @@ _MODES = ("self_influence", "validate")
 _VOID = {
     "skip_tracin": (
         "skip_tracin only filters",
-        (*_MODES, "score", "loss", "layers", "both_directions", "projection_dim", "top_k"),
+        (*_MODES, "score", "loss", "layers", "both_directions", "top_k"),
     ),
     "self_influence": (
         "self_influence scores each training triple with itself",
@@ -90,7 +89,7 @@ def _check(settings: dict[str, Any]) -> list[str]:
     if not (settings["model_path"] or settings["checkpoint_dir"] or names_run):
         problems.append("tracin: no model is named; give tracin.run, checkpoint_dir or model_path")
     if not names_run:
-        problems += check_data(settings)
+        problems += data_problems("tracin", settings)
     problems += _check_predictions(settings)
     targets = [name for name in ("test", "test_triple", "test_triples") if settings[name]]
     if settings["test_triple"] and (problem := not_a_triple(settings["test_triple"])):
@@ -134,7 +133,7 @@ def _check_score(settings: dict[str, Any]) -> list[str]:
     score = settings["score"]
     without = {
         "cosine": ("self_influence",),
-        "fisher": ("loss", "both_directions", "self_influence", "projection_dim"),
+        "fisher": ("loss", "both_directions", "self_influence"),
     }
     given = [name for name in without.get(score, ()) if settings[name] not in (None, False)]
     return [f"tracin.{name}: has no meaning with the score {score}; leave it out" for name in given]
@@ -155,14 +154,6 @@ def _check_void(settings: dict[str, Any]) -> list[str]:
             "tracin.parquet: self_influence is written as JSON or CSV: name output or csv_output",
         ]
     return [*problems.values()]
-
-
-def check_data(settings: dict[str, Any]) -> list[str]:
-    if settings["dataset"] and settings["train"]:
-        return ["tracin.dataset: given together with train; choose one or the other"]
-    if not settings["dataset"] and not settings["train"]:
-        return ["tracin.train: missing, and so is tracin.dataset; the training triples are needed"]
-    return []
 
 
 def _label(settings: dict[str, Any]) -> str:

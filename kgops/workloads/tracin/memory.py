@@ -10,10 +10,17 @@ from collections import Counter
 from dataclasses import replace
 
 from kgops.gpus.facts import GpuFacts
-from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
 from kgops.workloads.memory.budget import Moments, Parts, bounded, larger, times
-from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.tracin.factor_memory import Made, engine, factors, rounding, scratch_parts
+from kgops.workloads.memory.phases import PeakMemory
+from kgops.workloads.tracin.factor_memory import (
+    Made,
+    Side,
+    engine,
+    factors,
+    rounding,
+    scratch_parts,
+    sides_of,
+)
 from kgops.workloads.tracin.options import (
     TRACIN_ENTERING,
     TRACIN_MERGED_COLUMNS,
@@ -22,12 +29,10 @@ from kgops.workloads.tracin.options import (
     TRACIN_VALIDATED_TESTS,
     tests_ranked_at_once,
 )
-from kgops.workloads.tracin.sides import Side, sides_of
 from kgops.workloads.tracin.sizes import EXACT, TracinShape, compared_ways
-from kgops.workloads.train.conve_weights import buffer_bytes, weight_bytes
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.job import ConvEConfig, buffer_bytes, weight_bytes
 from kgops.workloads.train.memory import peak_memory as peak_of_training
-from kgops.workloads.train.options import EVALUATION_CHUNK
+from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_QUERIES
 from kgops.workloads.train.sizes import TrainShape
 
 _ID = 8
@@ -162,41 +167,32 @@ def keep(s: TracinShape, test: Side) -> Made:
     """`Engine.keep` at one checkpoint: the factors, with copies of the two large ones where products take them
     rounded; and the peak while they are made."""
     made = factors(s.of_tests, test, keep=True)
-    deltas, dim = s.model.num_entities * test.groups, s.projection or 0
+    deltas = s.model.num_entities * test.groups
     low = s.gram * deltas if s.gram_format.is_low and s.loss != "target" else 0
     places = 2 * _ID * (test.samples + test.groups)
-    own, rising = places, 2 * places
-    if s.projection:
-        own += 4 * dim * test.groups * (1 if s.loss == "target" else 2)
-        if s.loss != "target":
-            wide = dim * s.model.num_entities
-            rising += low + rounding(s.gram_format, deltas, wide, dim * test.groups)
-    else:
-        own += low + (s.gram * s.model.features * test.groups if s.gram_format.is_low else 0)
+    own = places + low + (s.gram * s.model.features * test.groups if s.gram_format.is_low else 0)
     kept = made.held + Counter(factors=own)
     scratch = scratch_parts(made.scratch)
-    copying = kept + scratch + Counter(factors=rising)
+    copying = kept + scratch + Counter(factors=2 * places)
     peak = larger(made.peak + scratch, copying, kept + scratch + Counter(score=s.curvature_bytes))
     return Made(kept, peak, made.scratch)
 
 
 def block_made(s: TracinShape, side: Side, test: Side) -> Made:
     """`Engine.make`: a block's factors, to multiply with the tests' factors."""
-    against = s.projection or (0 if s.of_tests.loss == "target" else test.groups)
+    against = 0 if s.of_tests.loss == "target" else test.groups
     made = factors(s, side, keep=False, against=against, places=test.samples + test.groups)
-    projected: Parts = Counter(factors=4 * s.projection * side.groups if s.projection else 0)
     moving = 4 * s.groups_at_once(side.groups) * s.model.features if side.moves_forward and s.goes_deep else 0
-    return Made(made.held + projected, made.peak + projected, {**made.scratch, "moving_maps": moving})
+    return Made(made.held, made.peak, {**made.scratch, "moving_maps": moving})
 
 
 def pairs(s: TracinShape, train: Side, test: Side) -> Parts:
     """`Engine.pair`: (tests, trains) of one checkpoint, apart from the factors of both sides."""
     groups = train.groups * test.groups
-    maps = rounding(s.gram_format, train.groups * s.gram_numbers, s.gram_numbers * test.groups, groups)
-    projected = (4 * groups + maps) if s.projection and s.loss != "target" else 0
+    maps = rounding(s.gram_format, train.groups * s.model.features, s.model.features * test.groups, groups)
     directions = (1 + s.both_directions) * 4 * train.triples * test.triples
     most = max(pairs_of_samples(s, train, test, maps), 4 * train.rows * test.rows + directions)
-    return Counter(scores=projected + most)
+    return Counter(scores=most)
 
 
 def pairs_of_samples(s: TracinShape, train: Side, test: Side, maps: int = 0) -> int:
@@ -238,7 +234,7 @@ def _itself(s: TracinShape, run: Moments) -> None:
     n, c = s.counts.train, s.model
     held = Counter(data=(_ROW * s.on_gpu + _ID) * n, scores=4 * n) + engines(s)
     run.add("blocks", held, Counter(data=3 * _ID * n))
-    plain = replace(s, gram_format=EXACT, projection=None)
+    plain = replace(s, gram_format=EXACT)
     scratches, moments = [], []
     for side in sides_of(s, None):
         own, d = factors(s, side, keep=True), 4 * c.embedding_dim

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kgops.jobs.option import HIDDEN, Flag, Option, defaults_of
-from kgops.jobs.option_checks import above, at_least, one_of
+from kgops.jobs.option import HIDDEN, Flag, Option, above, at_least, defaults_of, one_of
 from kgops.workloads.shared_options import (
     CHECKPOINT_DIR,
     COMPILE,
@@ -20,6 +19,7 @@ from kgops.workloads.shared_options import (
     PRECISION,
     RUN,
     SEED,
+    TRIPLES,
     TRUST_PICKLE,
     data_files,
 )
@@ -43,9 +43,7 @@ def question_of(score: str, loss: str) -> str | None:
 
 
 SCORES = ("tracin", "cosine", "fisher")
-DATA = ("train", "valid", "test", "entity_to_id", "relation_to_id")
-FILES = (*DATA, "test_triples", "model_path", "edge_map", "node_name_dict")
-FOLDERS = ("checkpoint_dir",)
+FILES = (*TRIPLES, "test_triples", "model_path", "edge_map", "node_name_dict")
 WRITTEN = ("output", "output_dir", "csv_output")
 FILTERS = (
     *("n_hops", "min_degree", "preserve_test_edges", "strict_hop_constraint"),
@@ -158,18 +156,12 @@ _ATTRIBUTION = tuple(
             "self_influence", "bool", False, help="Score the self-influence of each training triple instead."
         ),
         Option(
-            "projection_dim",
-            "int",
-            check=at_least(8),
-            help="Random projection: dimension that wide gradients are projected to.",
-        ),
-        Option(
             "validate",
             "int",
             check=at_least(1),
             help="Delete the k strongest triples, retrain and compare.",
         ),
-        SEED.adapted(help="Random seed of projections and of --validate."),
+        SEED.adapted(help="Random seed of samples and of --validate."),
     )
 )
 _FILTER = tuple(

@@ -11,11 +11,10 @@ from typing import Any
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.jobs.option import Effect
-from kgops.jobs.option_checks import triple_in
+from kgops.jobs.option import Effect, triple_in
 from kgops.workloads.graphs.counts import Counts, files_of
 from kgops.workloads.graphs.text_sizes import TextSize, names_of, size_of, size_of_file
-from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.memory.phases import PeakMemory
 from kgops.workloads.plan import (
     RECORD,
     SCORE_PASSES,
@@ -44,9 +43,8 @@ from kgops.workloads.tracin.options import (
     TRACIN_TESTS_IN_RECORD,
 )
 from kgops.workloads.tracin.sizes import TracinShape, tests_of, tracin_shape
-from kgops.workloads.train.conve_weights import kernel, model_of_config, step_gflop, threads_for
-from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.trained import config_beside, trained_model
+from kgops.workloads.train.job import ConvEConfig, kernel, model_of_config, step_gflop, threads_for
+from kgops.workloads.train.plan import config_beside, trained_model
 
 EXACT = {
     "entity_chunk": (512, 1024, 8192, 32768),

@@ -97,7 +97,6 @@ class TracinShape:
     filtered: bool = False
     gram_format: Format = EXACT
     low: Format = EXACT
-    projection: int | None = None
     tests_at_once: int | None = None
     does: Does = "trace"
     retrained: TrainShape | None = None  # with --validate: what is trained again
@@ -184,11 +183,6 @@ class TracinShape:
         return min(self.top_k or self.counts.train, self.counts.train)
 
     @property
-    def gram_numbers(self) -> int:
-        """That the product of the feature maps sums over."""
-        return self.projection or self.model.features
-
-    @property
     def goes_deep(self) -> bool:
         """Whether gradients before the feature maps take part."""
         return bool(self.names & (CONVOLUTION | {"entities", "relations"}))
@@ -233,8 +227,7 @@ def compared_ways(s: TracinShape) -> list[TracinShape]:
     exact = replace(ours, gram_format=EXACT, low=EXACT)
     every = parameters_of(s.model, None, 0)
     ways = [exact] if s.gram_format.is_low or s.low.is_low else []
-    ways += [replace(exact, projection=None)] if s.projection else []
-    ways += [replace(exact, projection=None, names=every)] if s.names != every else []
+    ways += [replace(exact, names=every)] if s.names != every else []
     return [ours, *ways] if ways else []
 
 
@@ -278,7 +271,6 @@ def tracin_shape(
         bool(options.get("filtering", bool(settings["test_triples"]))),
         Format.named(options.get("gram_precision", "fp32"), on_gpu=on_gpu),
         Format.named(product_precision(options.get("precision", "fp32"), gpu), on_gpu=on_gpu),
-        settings["projection_dim"],
         None if at_once == "auto" else int(at_once),
         does_of(settings),
         retrained_shape(counts, gpu, model, trained) if settings["validate"] else None,

@@ -10,14 +10,13 @@ from math import ceil
 from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import cublas_workspace
 from kgops.workloads.graphs.counts import Answers
-from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES, EvaluationBlocks
-from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.memory.phases import Phases, Tensor
-from kgops.workloads.train.conve_weights import buffer_bytes, weight_sizes
+from kgops.workloads.memory.phases import PeakMemory, Phases, Tensor
+from kgops.workloads.train.job import buffer_bytes, weight_sizes
 from kgops.workloads.train.options import (
     COLUMN_FOLDS,
     EVALUATION_CHUNK,
     EVALUATION_ENCODED,
+    EVALUATION_QUERIES,
     TRAIN_ROWS_AT_ONCE,
 )
 from kgops.workloads.train.sizes import TrainShape
@@ -67,7 +66,7 @@ def phases(s: TrainShape, gpu: GpuFacts | None, *, resumed: bool = False, expand
         for moment in last:
             p.run("step", *moment)
     if s.validates:
-        _evaluate(p, s, "validation", s.ranked[0], s.valid, s.train + s.valid)
+        _evaluate(p, s, "validation", s.valid, s.train + s.valid)
         again = usual if not s.captured else last if s.last_batch != s.batch else []
         for moment in again:
             p.run("step", *moment)
@@ -85,7 +84,7 @@ def phases(s: TrainShape, gpu: GpuFacts | None, *, resumed: bool = False, expand
     if s.test:
         if s.validates:
             p.run("test", *_parts("checkpoint", *weights))
-        _evaluate(p, s, "test", s.ranked[1], s.test, known)
+        _evaluate(p, s, "test", s.test, known)
     return p
 
 
@@ -172,9 +171,7 @@ def _step(s: TrainShape, batch: int) -> list[list[Tensor]]:
     return [*moments, [*data, *_parts("activations", *held)]]
 
 
-def _evaluate(
-    p: Phases, s: TrainShape, phase: str, ranked: EvaluationBlocks, triples: int, known: int
-) -> None:
+def _evaluate(p: Phases, s: TrainShape, phase: str, triples: int, known: int) -> None:
     """`Evaluator` on `triples`, with so many `known`; its sorted answers and its planes stay."""
     c, vector = s.model, 4 * s.model.embedding_dim
     given = ("evaluation", _ROW * known)
@@ -201,7 +198,7 @@ def _evaluate(
     p.run(phase, given, *asked, *ranking)
     if not c.inverse:  # all entities are encoded for each relation
         entities = _parts("evaluation", *[vector * c.num_entities] * 2, _ROW * c.num_entities)
-        again = [entities[0]] * ((ranked.relations or min(c.num_relations, triples)) > 1)
+        again = [entities[0]] * (min(c.num_relations, triples) > 1)
         maps = 4 * min(EVALUATION_ENCODED, c.num_entities) * c.features
         pieces = _parts("evaluation", *[_PIECE] * (vector * c.num_entities // _PIECE))
         p.run(phase, given, *asked, *again, *pieces, *_parts("evaluation", *[maps] * 2))

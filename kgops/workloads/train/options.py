@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kgops.jobs.option import Flag, Option, defaults_of
-from kgops.jobs.option_checks import above, at_least, below_one, between_0_and_1, one_of
+from kgops.jobs.option import Flag, Option, above, at_least, below_one, between_0_and_1, defaults_of, one_of
 from kgops.workloads.shared_options import (
     BATCH_SIZE,
     COMPILE,
@@ -29,7 +28,6 @@ OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
 ENGINES = ("kgops", "pykeen")
 GROUPED_LOSS = "1vsall-ce"  # whose queries may be grouped
-FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 
 
 def one_positive(loss: str, group_queries: bool) -> bool:
@@ -193,6 +191,7 @@ GRAPH_WARM_UP = 3  # steps before one is captured as a CUDA graph
 TRAIN_ROWS_AT_ONCE = 256  # of feature maps on their way back
 LOSS_SCORES = {"cuda": 1 << 24, "cpu": 1 << 19}  # of one chunk of entities
 COLUMN_FOLDS = 64  # rows that a GPU reduces together, with few enough for torch not to share a column
+EVALUATION_QUERIES = 512  # in a block
 EVALUATION_CHUNK = {"cuda": 1 << 15, "cpu": 1024}  # entities
 EVALUATION_ENCODED = 256
 

@@ -1,17 +1,20 @@
-"""What planning asks of a training: sizes, time, disk use, OOM fallbacks, applied options."""
+"""What planning asks of a training: sizes, time, disk use, OOM fallbacks, applied options. And the trained model that
+another job reads, known without torch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
+from kgops.jobs.files import read_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.option import Effect
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.memory.phases import PeakMemory
 from kgops.workloads.plan import (
     CHECKPOINT,
     GRAPH_MODES,
@@ -38,8 +41,15 @@ from kgops.workloads.plan import (
     with_options,
 )
 from kgops.workloads.train import memory
-from kgops.workloads.train.conve_weights import buffer_bytes, kernel, weight_bytes
-from kgops.workloads.train.job import pykeen_options, training_options
+from kgops.workloads.train.job import (
+    ConvEConfig,
+    buffer_bytes,
+    kernel,
+    model_of_config,
+    pykeen_options,
+    training_options,
+    weight_bytes,
+)
 from kgops.workloads.train.options import TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 
@@ -207,3 +217,36 @@ def disk_use(job: Job, counts: Counts, shape: TrainShape | None, seconds: float)
     outside = {settings["output_dir"]: copied} if settings["output_dir"] else {}
     # The next is whole before the one that it replaces goes.
     return DiskUse(parts, outside, (3 - resume_checkpoints) * resume_checkpoint, 2 * (tracin_checkpoints + 4))
+
+
+_UNKNOWN_MODEL = (
+    "there is no config.json next to the model, and only torch could read the model's size from its weights"
+)
+
+
+def trained_model(job: Job, count: Count) -> tuple[ConvEConfig, Mapping[str, Any], Counts] | str:
+    """The model that a job reads, the settings of its training, and the counts of its graph."""
+    config = config_beside(job.settings)
+    model = model_of_config(config) if config is not None else None
+    if config is None or model is None:
+        return _UNKNOWN_MODEL
+    counts = count(job.settings)
+    if counts is None:
+        return unknown_data(job.settings)
+    training = config.get("training")
+    return model, {"loss": None, **(training if isinstance(training, dict) else {})}, counts
+
+
+def config_beside(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The config.json that training wrote next to its models or next to the folder of its checkpoints."""
+    candidates = []
+    if settings["checkpoint_dir"]:
+        folder = Path(settings["checkpoint_dir"])
+        candidates += [folder.parent / "config.json", folder / "config.json"]
+    if settings["model_path"]:
+        candidates.append(Path(settings["model_path"]).parent / "config.json")
+    for path in candidates:
+        table = read_json(path, follow=True)
+        if isinstance(table, dict):
+            return table
+    return None

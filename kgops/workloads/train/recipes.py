@@ -14,7 +14,7 @@ from typing import Any
 
 from kgops.errors import Usage
 from kgops.jobs.option_reading import nearest
-from kgops.workloads.train.options import FILES
+from kgops.workloads.shared_options import TRIPLES
 
 FLAG, METAVAR = "recipe", "NAME"  # of `kgops train`
 
@@ -80,8 +80,8 @@ def with_changes(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """The recipe's table with what a person gave on top; data they name replaces the recipe's."""
     recipe = tomllib.loads(find(name).read_text("utf-8"))
     settings, given = recipe["train"], changes["train"]
-    if given.keys() & {"dataset", *FILES}:
-        settings = {key: value for key, value in settings.items() if key not in ("dataset", *FILES)}
+    if given.keys() & {"dataset", *TRIPLES}:
+        settings = {key: value for key, value in settings.items() if key not in ("dataset", *TRIPLES)}
     return {
         **recipe,
         "train": {**settings, **given},

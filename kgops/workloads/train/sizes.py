@@ -14,11 +14,9 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import CUDA_GRAPH_MODES
 from kgops.workloads.graphs.counts import Answers, Counts
-from kgops.workloads.graphs.evaluation_counts import EvaluationBlocks
 from kgops.workloads.number_formats import applied_precision
 from kgops.workloads.shared_options import LARGEST_GROUP
-from kgops.workloads.train.conve_weights import model_of_settings
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.job import ConvEConfig, model_of_settings
 from kgops.workloads.train.options import (
     GRAPH_WARM_UP,
     LOSS_EVERY,
@@ -43,7 +41,6 @@ class TrainShape:
     test: int
     queries: Answers
     known: tuple[Answers, Answers]  # tails and heads of the training triples
-    ranked: tuple[EvaluationBlocks, EvaluationBlocks]  # by validation and by test
     loss: str
     one_positive: bool
     smoothing: bool
@@ -147,7 +144,6 @@ def shape_of_training(
         counts.test,
         _queries(counts, single, settings["group_queries"], model.inverse),
         (counts.tails, counts.heads),
-        counts.ranked,
         loss,
         single,
         bool(settings["label_smoothing"]),

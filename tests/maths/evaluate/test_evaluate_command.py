@@ -11,7 +11,7 @@ from driving import Console
 from kgops.maths.graphs.triples import read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.evaluate import Evaluator
-from kgops.maths.trials.resident import peak_live_bytes
+from kgops.maths.trials.variants import peak_live_bytes
 from kgops.workloads.evaluate.plan import EvaluateShape, peak_memory
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.train.job import ConvEConfig

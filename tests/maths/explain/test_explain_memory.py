@@ -10,13 +10,12 @@ import torch
 from driving import Console
 from tracing import files
 
-from kgops.maths.explain.necessary import Influences, facts_of
-from kgops.maths.explain.prediction import Prediction, Query
+from kgops.maths.explain.prediction import Influences, Prediction, Query, facts_of
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.curvature import Training
-from kgops.maths.trials.resident import peak_live_bytes
-from kgops.workloads.explain.memory import influences
+from kgops.maths.trials.variants import peak_live_bytes
 from kgops.workloads.explain.options import EXPLAIN_RIVALS
+from kgops.workloads.explain.plan import influences
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.tracin.sizes import fisher_shape
 from kgops.workloads.train.job import ConvEConfig

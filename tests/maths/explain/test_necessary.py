@@ -9,7 +9,7 @@ import pytest
 import torch
 from explaining import HEAD, prediction_of, some_model, some_train
 
-from kgops.maths.explain.necessary import Influences, explain, facts_of
+from kgops.maths.explain.prediction import Influences, explain, facts_of
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Curvature, Training

@@ -11,8 +11,7 @@ import pytest
 import torch
 from explaining import ENTITIES, HEAD, RELATIONS, some_model, some_train
 
-from kgops.maths.explain.necessary import Influences, facts_of
-from kgops.maths.explain.prediction import Prediction, Query
+from kgops.maths.explain.prediction import Influences, Prediction, Query, facts_of
 from kgops.maths.explain.sufficient import OTHERS, Additions, carried, others_of, sentence_of, sufficient
 from kgops.maths.explain.verify import ALL, RANDOM, SETS
 from kgops.maths.graphs.triples import Graph

@@ -12,8 +12,7 @@ from explaining import HEAD, some_train
 
 from kgops.maths.explain.prediction import Query
 from kgops.maths.explain.verify import ALL, FEWER, RANDOM, SETS, Verified, rows_of, smallest, verified
-from kgops.maths.tracin.journal import Journal
-from kgops.maths.tracin.retraining import Outcome
+from kgops.maths.tracin.retraining import Journal, Outcome
 
 TRAIN = some_train(6)
 PREDICTIONS = torch.tensor([[HEAD, 0, 9], [HEAD, 1, 6]])

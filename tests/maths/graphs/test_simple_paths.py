@@ -13,8 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.maths.graphs.families import representatives
-from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter, edges_on_short_paths
+from kgops.maths.graphs.neighbourhoods import (
+    Neighbourhood,
+    NeighbourhoodFilter,
+    edges_on_short_paths,
+    representatives,
+)
 
 Edge = tuple[int, int]
 LIMITS = range(1, 8)

@@ -19,8 +19,8 @@ from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.pykeen_bridge import load_pykeen
 from kgops.workloads.job_files import read_job
+from kgops.workloads.shared_options import TRIPLES
 from kgops.workloads.train.job import TRAIN
-from kgops.workloads.train.options import FILES
 
 SMALL = ("--embedding-dim", "16", "--batch-size", "256", "--device", "cpu")
 PYKEEN = ("run", "train", "--engine", "pykeen", "--dataset", "nations", *SMALL)
@@ -221,7 +221,7 @@ def test_every_setting_is_used_or_refused(
     settings.names = set()
     train_here(replace(asked, settings=settings), tmp_path, monkeypatch)
     others = {"label_smoothing": 0.2, "schedule": "cosine", "schedule_factor": 0.5, "group_queries": True}
-    unused = [one for one in TRAIN.settings if one.name not in settings.names | {*FILES}]
+    unused = [one for one in TRAIN.settings if one.name not in settings.names | {*TRIPLES}]
     assert {"schedule", "warmup_epochs"} <= {one.name for one in unused}
     for one in unused:
         value = others[one.name] if one.name in others else one.default + 1

@@ -21,7 +21,7 @@ from recording import events
 
 from kgops.maths.train.pykeen_engine import find_model
 from kgops.maths.train.pykeen_memory import Untraceable, predict_ranking, predict_step, report_prediction
-from kgops.maths.trials.resident import peak_live_bytes
+from kgops.maths.trials.variants import peak_live_bytes
 from kgops.maths.worker.report import Reporter
 from storage import attempts, runs
 

@@ -6,7 +6,7 @@ import pytest
 
 from kgops.errors import BadInput
 from kgops.maths.graphs.vocabulary import Vocabulary
-from kgops.maths.predict.names import NamedVocabulary
+from kgops.maths.predict.questions import NamedVocabulary
 
 
 @pytest.fixture

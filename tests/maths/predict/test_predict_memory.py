@@ -7,14 +7,12 @@ import torch
 
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.pairs import best_pairs
-from kgops.maths.predict.probabilities import Probability
-from kgops.maths.predict.ranking import answers
+from kgops.maths.predict.ranking import Probability, answers
 from kgops.maths.predict.scores import scorer_of
-from kgops.maths.trials.resident import peak_live_bytes
+from kgops.maths.trials.variants import peak_live_bytes
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.predict.memory import ranking
 from kgops.workloads.predict.options import PREDICT_SPARE
-from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.predict.plan import PredictShape, ranking
 from kgops.workloads.train.job import ConvEConfig
 
 SOFTMAX = Probability("softmax")

@@ -16,8 +16,7 @@ from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.predict.pairs import best_pairs
-from kgops.maths.predict.probabilities import Probability, probability_of
-from kgops.maths.predict.ranking import Answers, answers, realistic_ranks
+from kgops.maths.predict.ranking import Answers, Probability, answers, probability_of, realistic_ranks
 from kgops.maths.predict.scores import scorer_of
 from kgops.workloads.train.job import ConvEConfig
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from kgops.errors import BadInput, Unavailable
+from kgops.maths.regress.batches import Windows, ahead
 from kgops.maths.regress.flights import DATASETS, read_flights
 from kgops.maths.regress.made_flights import Sky, main, make_flights
 from kgops.maths.regress.stages import hold_out, leave_one_out
-from kgops.maths.regress.windows import Windows, ahead
 
 torch.set_num_threads(1)
 

@@ -14,13 +14,12 @@ import torch
 from recording import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, train, weights
 
-from kgops.maths.regress.batches import Prepared, Scaling, Stream, Training, augmented, generator_for
+from kgops.maths.regress.batches import Prepared, Scaling, Stream, Training, Windows, augmented, generator_for
 from kgops.maths.regress.flights import Flight
 from kgops.maths.regress.metrics import HeightLoss, Heights
 from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.stages import plan_stages
 from kgops.maths.regress.step import RegressionStep
-from kgops.maths.regress.windows import Windows
 from kgops.maths.train.optimizers import OPTIMIZERS, GpuAdagrad, build_optimizer
 from kgops.maths.train.settings import resolve_precision
 from kgops.workloads.regress import options as regress

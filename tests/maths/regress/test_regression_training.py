@@ -11,13 +11,12 @@ from recording import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, read_trained, train, weights
 
 from kgops.errors import BadInput
+from kgops.maths.regress.batches import Windows
 from kgops.maths.regress.flights import Flight, read_flights
 from kgops.maths.regress.loop import Regression
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.regress.network import RegressionModel
-from kgops.maths.regress.settings import RegressionSettings
-from kgops.maths.regress.stages import plan_stages
-from kgops.maths.regress.windows import Windows
+from kgops.maths.regress.stages import RegressionSettings, plan_stages
 from kgops.maths.train.loop import Diverged
 from kgops.workloads.regress.job import RegressionConfig
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kgops.jobs.cluster import GPU_BUDGET
-from kgops.maths.worker.gpu_budget import keep_to_budget
+from kgops.maths.worker.devices import keep_to_budget
 
 MIB = 1 << 20
 BUDGET = 400

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import resource
-from kgops.maths.tracin.heap import trim_heap
+from kgops.maths.tracin.scan import trim_heap
 
 def resident_mib():
     with open("/proc/self/statm") as file:

@@ -14,7 +14,7 @@ import torch
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary
 from kgops.maths.tracin.finished_tests import FinishedTest
-from kgops.maths.tracin.influence_files import CSV_HEADER, csv_file, json_file
+from kgops.maths.tracin.outputs import CSV_HEADER, csv_file, json_file
 from kgops.maths.tracin.results import Names, Table
 from kgops.maths.tracin.test_triples import TestTriple
 

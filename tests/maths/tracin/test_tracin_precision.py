@@ -17,7 +17,7 @@ from tracing import files, first_test_triples
 
 from kgops.maths.graphs.triples import read_graph
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.products import product
+from kgops.maths.models.products import allow_tf32, product
 from kgops.maths.tracin.agreement import compare
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss
@@ -25,7 +25,6 @@ from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.settings import Precision
-from kgops.maths.train.tf32 import allow_tf32
 from kgops.workloads.train.job import ConvEConfig
 
 

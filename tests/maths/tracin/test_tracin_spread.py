@@ -22,8 +22,7 @@ from driving import wait_for
 from kgops.errors import Interrupted
 from kgops.maths.tracin.scan import Share, TopTriples
 from kgops.maths.tracin.shard_start import plan_shards
-from kgops.maths.tracin.shard_worker import ShardWorker
-from kgops.maths.tracin.shards import Shards, ShardScores, StrongestSoFar, Tile, merge_into
+from kgops.maths.tracin.shards import Shards, ShardScores, ShardWorker, StrongestSoFar, Tile, merge_into
 from kgops.maths.tracin.test_triples import TestTriple as Asked
 from kgops.maths.tracin.work import Work, load_graph
 from kgops.maths.worker.entry import StopRequest

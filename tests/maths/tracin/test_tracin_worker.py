@@ -18,8 +18,8 @@ from tracing import batch_file, files, first_test_triples, nations
 from kgops.errors import BadInput, KgopsError
 from kgops.maths.graphs.triples import read_graph
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
-from kgops.maths.tracin.influence_files import CSV_HEADER
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET
+from kgops.maths.tracin.outputs import CSV_HEADER
 from kgops.maths.tracin.worker import tracin
 from kgops.maths.train.batches import query_rows
 from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
@@ -230,15 +230,8 @@ def test_run_that_goes_on_with_lines_in_another_order_names_the_right_triples(
     assert {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")} == resumed
 
 
-def test_projection_says_how_far_it_agrees(trace: Trace) -> None:
-    results = trace(max_triples=3, top_k=3, projection_dim=64, loss="one-to-n")
-    metrics = events(results.parent, "result")[-1]["metrics"]
-    assert 0 < metrics["projection_top50"] <= 1
-    assert any(note["text"].startswith("projected to 64") for note in events(results.parent, "note"))
-
-
 def test_validation_trains_again_without_what_was_found_and_reports_it_as_measurements(trace: Trace) -> None:
-    from kgops.maths.tracin import validation as tracin_validate
+    from kgops.maths.tracin import validate as tracin_validate
 
     results = trace(max_triples=2, top_k=3, validate=5, loss="train")
     done = (results.parent / tracin_validate.JOURNAL).read_text().splitlines()

@@ -78,7 +78,7 @@ def test_compiled_training_has_the_losses_and_weights_of_plain_training(
 
 COMPILED_SUM = """
 import torch
-from kgops.maths.train.compiling import Compiler
+from kgops.maths.train.step import Compiler
 compiler = Compiler()
 compiler.on = True
 x = torch.arange(336.0)

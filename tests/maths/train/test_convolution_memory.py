@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kgops.maths.train.meta_trace import trace_peak
-from kgops.maths.trials.resident import peak_live_bytes
+from kgops.maths.trials.variants import peak_live_bytes
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from kgops.maths.train.meta_trace import trace_peak
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
-from kgops.maths.trials.resident import peak_live_bytes
+from kgops.maths.trials.variants import peak_live_bytes
 from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.job_files import read_job
 from kgops.workloads.train.sizes import train_shape

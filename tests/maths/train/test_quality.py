@@ -14,8 +14,7 @@ from driving import Console
 from tracing import files
 
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.maths.train.evaluate import Evaluation, Metrics
-from kgops.maths.train.quality import Group, quality_table
+from kgops.maths.train.evaluate import Evaluation, Group, Metrics, quality_table
 from kgops.present.quality import FILTERS, quality_rows, read_quality
 
 

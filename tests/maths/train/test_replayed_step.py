@@ -13,10 +13,10 @@ import torch
 from test_compiled_step import CPU, GPU, SETTINGS, assert_same, small, trained
 
 from kgops.maths.graphs.triples import Graph
+from kgops.maths.train.acceleration import ReplayedStep, StaticBatch
 from kgops.maths.train.batches import Batch, Batches
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.optimizers import build_optimizer
-from kgops.maths.train.replay import ReplayedStep, StaticBatch
 from kgops.maths.train.step import TrainStep
 
 # As for compiled steps: an optimizer imports torch's compiler.

@@ -23,8 +23,7 @@ from torch.utils._pytree import tree_leaves
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.pairs import best_pairs
-from kgops.maths.predict.probabilities import probability_of
-from kgops.maths.predict.ranking import answers
+from kgops.maths.predict.ranking import answers, probability_of
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
