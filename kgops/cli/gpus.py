@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 import time
@@ -22,6 +23,7 @@ from kgops.gpus.readings import Snapshot
 from kgops.gpus.sampler import DRIVER_WITHIN_S, GpuSampler, silent
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
+from kgops.present.formats import fitted
 from kgops.present.gpus import GpuUsage, GpuUsageReader
 from kgops.settings import find_home
 from storage import runs
@@ -115,16 +117,22 @@ def _redraw(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None
     """Print the page over the last one, as often as it changes."""
     shown = ""
     for snapshot in _rounds(sampler):
-        columns, height = shutil.get_terminal_size()
+        columns, height = _terminal_size()
         lines = page(_view(snapshot, reader, session), columns - 1)
         if len(lines) >= height:
             more = len(lines) - height + 2
             lines = [*lines[: max(height - 2, 0)], f"and {more:,} more lines"]
-        text = "".join(f"{line}{_TO_THE_END}\n" for line in lines)
+        text = "".join(f"{fitted(line, columns - 1)}{_TO_THE_END}\n" for line in lines)
         if text != shown:
             shown = text
             sys.stdout.write(f"{_HOME}{text}{_BELOW}")
             sys.stdout.flush()
+
+
+def _terminal_size() -> os.terminal_size:
+    """Of the terminal as it is now; COLUMNS and LINES count where it does not know."""
+    size = os.get_terminal_size(sys.stdout.fileno())
+    return size if size.columns and size.lines else shutil.get_terminal_size()
 
 
 def _rounds(sampler: GpuSampler) -> Iterator[Snapshot]:
