@@ -21,7 +21,7 @@ from kgops.workloads.tracin.options import FILES, FILTERS, TRACIN_OPTIONS
 from kgops.workloads.tracin.sizes import TracinShape
 
 LONG_S = 180.0  # a run that takes longer is told what filtering would save
-_MODULE = "kgops.maths.tracin.attribution"
+_MODULE = "kgops.maths.tracin.filter_counts"
 _CPU_S = 20  # of a processor, so that a busy machine counts as much
 _TIMEOUT_S = 120.0
 _CACHED = 192

@@ -168,7 +168,7 @@ def test_what_a_worker_counts_becomes_a_prediction_of_its_process(run_cli: Conso
     assert shown["predicted_mib"] == pytest.approx(beside + own["factor"] * told["mib"])
     assert shown["plan"]["forecast"] is None
     page = run_cli("show", "1").out
-    assert f"predicted {shown['predicted_mib']:.4g} MiB of the process" in page
+    assert f"{shown['predicted_mib']:.4g} MiB of the process" in page
     assert f"counted: {told['mib']:.4g} MiB of {told['of']}, by a trace in the worker" in page
     (row,) = run_cli("suggest", "--accuracy", "--json").json()
     assert row["runs"] == 1 and row["median_error"] is not None
@@ -187,7 +187,7 @@ def test_what_a_gpu_held_in_a_step_stands_beside_the_prediction(run_cli: Console
     ]
     script = "".join(f"echo '{json.dumps(event)}' >> $KGOPS_EVENTS\n" for event in told)
     assert run_cli("run", "exec", "--", "sh", "-c", script).code == 0
-    line = "predicted 80 MiB of tensors in a training step, by a trace (100 MiB measured, +25.0%)"
+    line = "80 MiB of tensors in a training step, by a trace (100 MiB measured, +25.0%)"
     assert line in run_cli("show", "1").out
 
 

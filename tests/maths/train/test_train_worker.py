@@ -206,7 +206,7 @@ def test_the_worker_run_by_hand_prints_its_events(by_hand: tuple[Path, list[dict
     assert validation == ["valid_hits_at_1", "valid_hits_at_3", "valid_hits_at_10", "valid_mrr"]
     assert metrics[-1] == "test_mrr"
     notes = [event["text"] for event in printed if event.get("event") == "note"]
-    assert any(note.startswith("1 thread") for note in notes)
+    assert any(note.startswith("using 1 of ") for note in notes)
     assert (folder / "results" / "manifest.json").exists()
 
 
