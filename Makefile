@@ -11,7 +11,7 @@ CUDA_VENV := .venv-cuda
 # Tests start thousands of processes: without .pyc files each compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs test test-long test-cuda fit-memory check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
+.PHONY: demo docs pictures test test-long test-cuda fit-memory check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -35,6 +35,11 @@ fit-memory: $(CUDA_VENV)/.ready-dev
 	    --only $$workload --settings $(N) --json $(MEASURED); \
 	done; done
 	$(CUDA_VENV)/bin/python tests/cuda/fit_memory.py $(MEASURED)
+
+# Every screen at its sizes, as text for `git diff` and as SVG to page through.
+pictures: $(VENV)/.ready-dev
+	mkdir -p build/screens
+	KGOPS_PICTURES=$(CURDIR)/build/screens $(BIN)/pytest -q tests/screens/test_screens_snapshots.py --update-screens
 
 # What takes a minute: no server, no training of a whole run. The rest is `make test`'s. mypy, on one core, beside the tests.
 check: $(VENV)/.ready-dev

@@ -18,7 +18,7 @@ from screens import benchmarks_page, copying
 from screens.actions import ScreenName
 from screens.background import begin, in_own_thread
 from screens.filtered_list import FilteredList
-from screens.widgets.confirm import Confirmation
+from screens.widgets.dialogs import Confirmation
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
@@ -50,10 +50,11 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         yield Lines(id="title")
         yield Lines(id="filter")
         with Container(id="halves"):
-            with Container(id="left"):
+            with Container(id="left", classes="panel") as left:
+                left.border_title = "BENCHMARKS"
                 yield Lines(id="columns")
                 yield RowWindow(id="body")
-            yield Lines(id="detail", scrolls=True)
+            yield Lines(id="detail", scrolls=True, panels=True)
         yield Lines(id="hint")
         yield Keys()
 
@@ -139,12 +140,11 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
 
     @property
     def _left(self) -> int:
-        width = self.size.width
-        return (width - 2) * 2 // 5 if width >= _WIDE else width
+        return self.query_one("#columns", Lines).room
 
     def _draw_detail(self) -> None:
         pane, others = self.query_one("#detail", Lines), self._others
-        width = self.size.width - self._left - 2 if self.size.width >= _WIDE else self.size.width
+        width = pane.room
         one = self._selected
         if one is not None and one.series is not None and 0 < self._compared <= len(others):
             from screens.benchmark_over_time import comparison_rows

@@ -13,14 +13,11 @@ if TYPE_CHECKING:
     from kgops.present.rows import Row
 
 _FROM = 160  # columns of the screen
-_LEAST_LIST, _LIST_SHARE = 112, 0.66
-_GAP = 2
-_AROUND = 3  # lines for title and footer
 _REST_S = 0.15  # a cursor that passes a run asks for nothing
 
 
 class HasPane(ChangesRuns):
-    """Subclasses compose `Lines(id="pane")` last, which lies on a layer of its own above the list."""
+    """Subclasses compose `Horizontal` of the list and `Lines(id="pane")`."""
 
     _beside: BesideList | None = None
     _glance: FeedState | None = None
@@ -29,11 +26,6 @@ class HasPane(ChangesRuns):
     @property
     def beside(self) -> BesideList | None:
         return self._beside
-
-    @property
-    def list_width(self) -> int:
-        width = self.size.width
-        return width if width < _FROM else max(_LEAST_LIST, int(width * _LIST_SHARE))
 
     def point_pane(self) -> None:
         """Called when the cursor has moved."""
@@ -62,27 +54,23 @@ class HasPane(ChangesRuns):
         return True
 
     def draw_pane(self) -> None:
-        pane, width = self.query_one("#pane", Lines), self.size.width
-        pane.display = width >= _FROM
-        if not pane.display:
-            return
-        inner = width - self.list_width - _GAP
-        # A docked widget of height 1fr leaves no room for its margin there, and hid the footer.
-        pane.styles.width, pane.styles.height = inner, self.size.height - _AROUND
-        pane.show(self._pane_rows(inner))
+        self.set_class(self.size.width >= _FROM, "has-pane")
+        if self.size.width >= _FROM:
+            pane = self.query_one("#pane", Lines)
+            pane.show(self._pane_rows(pane.room, pane.size.height))
 
     def other_pane(self, width: int, height: int) -> list[Row]:
         """Rows while the cursor is on no run."""
         return [text_row("no run under the cursor", width, "dim")]
 
-    def _pane_rows(self, width: int) -> list[Row]:
+    def _pane_rows(self, width: int, height: int) -> list[Row]:
         state = self._glance
         if self._beside is None:
-            return self.other_pane(width, self.size.height - _AROUND)
+            return self.other_pane(width, height)
         if state is None:
             return [text_row("reading the run …", width, "dim")]
         if state.glance is None:
             return [text_row(state.error_text or "this run is no longer in the record", width, "bad")]
         from screens import beside_page
 
-        return beside_page.rows(state.glance, width, self.size.height - _AROUND)
+        return beside_page.rows(state.glance, width, height)

@@ -152,7 +152,7 @@ class ChartScreen(RunScreenBase):
     # --- runs ---
 
     def action_add_run(self) -> None:
-        from screens.question import Prompt
+        from screens.widgets.dialogs import Prompt
 
         def answered(words: str | None) -> None:
             if words is not None:

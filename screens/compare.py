@@ -60,7 +60,7 @@ class Compare(MarksCharts):
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         yield _Runs(id="body", cursor=True)
-        yield Lines(id="detail", scrolls=True)
+        yield Lines(id="detail", scrolls=True, panels=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -138,10 +138,12 @@ class Compare(MarksCharts):
             body.show(compare_page.run_rows(self._comparison, width))
             chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
             self._drawn_key = body.key
-            detail = compare_page.detail_rows(
-                self._comparison, self._curves, chosen, width, self.chart, self._quality
+            detail = self.query_one("#detail", Lines)
+            detail.show(
+                compare_page.detail_rows(
+                    self._comparison, self._curves, chosen, detail.room, self.chart, self._quality
+                )
             )
-            self.query_one("#detail", Lines).show(detail)
         self.show_title()
 
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from textual.app import ComposeResult
-from textual.screen import ModalScreen
-
 from kgops.jobs.text import one_line
-from kgops.present.rows import text_row
-from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from textual import events
-
     from kgops.present.gpus import GpuUsage
     from screens.console import Console
     from storage.runs import Run
@@ -59,6 +52,8 @@ def offer(console: Console, texts: Sequence[Copyable]) -> None:
                 copy(console, one.text)
 
     if texts:
+        from screens.widgets.dialogs import CopyChoice
+
         console.push_screen(CopyChoice(texts), chosen)
     else:
         console.say("nothing to copy here", "warn")
@@ -67,23 +62,3 @@ def offer(console: Console, texts: Sequence[Copyable]) -> None:
 def copy(console: Console, text: str) -> None:
     console.copy_to_clipboard(text)
     console.say(f"sent to the terminal: {one_line(text)}")
-
-
-class CopyChoice(ModalScreen[str]):
-    """One line with a letter for each text; any other key copies nothing."""
-
-    def __init__(self, texts: Sequence[Copyable]) -> None:
-        super().__init__()
-        self._texts = texts
-
-    def compose(self) -> ComposeResult:
-        yield Lines(id="question")
-
-    def on_mount(self) -> None:
-        letters = " · ".join(f"{one.key} {one.name}" for one in self._texts)
-        row = text_row(f"copy: {letters} · any other key nothing", self.app.size.width, "accent")
-        self.query_one("#question", Lines).show([row])
-
-    def on_key(self, event: events.Key) -> None:
-        event.stop()
-        self.dismiss(event.key)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
+from textual.containers import Horizontal
 
 from kgops.jobs.text import one_line
 from kgops.present.rows import Piece, Row, text_row, title
@@ -36,9 +37,10 @@ class Dashboard(HasPane):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield Lines(id="body", cursor=True)
+        with Horizontal(id="with-pane"):
+            yield Lines(id="body", cursor=True, panels=True)
+            yield Lines(id="pane", panels=True)
         yield Keys()
-        yield Lines(id="pane")
 
     def on_mount(self) -> None:
         self.draw()  # for the first frame, which Textual paints before its Resize arrives
@@ -138,7 +140,7 @@ class Dashboard(HasPane):
 
     def action_acknowledge(self) -> None:
         """Acknowledges the alert under the cursor; on other rows, asks to acknowledge all."""
-        from screens.widgets.confirm import Confirmation
+        from screens.widgets.dialogs import Confirmation
 
         if self._alert is not None:
             self._acknowledge([self._alert.name])
@@ -191,7 +193,7 @@ class Dashboard(HasPane):
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
-        body.show(_rows(self._state, self.list_width, body.size.height, self._all_alerts))
+        body.show(_rows(self._state, body.room, body.size.height, self._all_alerts))
         self._point_at_first(body)
         self.point_pane()
         self.draw_pane()

@@ -126,7 +126,7 @@ def _first_columns(overview: Overview, width: int) -> tuple[int, int]:
     shown = (*(one.run for one in overview.running), *overview.waiting, *(one.run for one in overview.recent))
     who = max((width_of(_who(run)) for run in shown), default=0)
     who = min(max(who, _NUMBER), _LONGEST_NUMBER)
-    label = width - _BESIDE_LABEL if width >= 120 else max(14 + (width - 80) // 4, 14)
+    label = width - _BESIDE_LABEL if width >= _WIDE else max(14 + (width - 80) // 4, 14)
     return who, min(label, _LABEL) - (who - _NUMBER)
 
 

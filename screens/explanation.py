@@ -74,8 +74,8 @@ class Explanation(RunScreenBase):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield PredictionList(id="body", cursor=True)
-        yield Lines(id="detail", scrolls=True)
+        yield PredictionList(id="body", cursor=True, panels=True)
+        yield Lines(id="detail", scrolls=True, panels=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -96,14 +96,17 @@ class Explanation(RunScreenBase):
 
     async def _search(self) -> None:
         """Paths and the drawing of the prediction under the cursor."""
-        one, explained, width = self._prediction, self._explained, self.size.width
+        one, explained, width = self._prediction, self._explained, self.query_one("#detail", Lines).room
         if one is None or explained is None or self._is_drawn(one):
             return
         self._found = await asyncio.to_thread(_find, explained, one, width)
         self.draw()
 
     def _is_drawn(self, one: ExplainedPrediction) -> bool:
-        return self._found is not None and self._found[:2] == (one.number, self.size.width)
+        return self._found is not None and self._found[:2] == (
+            one.number,
+            self.query_one("#detail", Lines).room,
+        )
 
     # --- overrides ---
 
@@ -138,8 +141,8 @@ class Explanation(RunScreenBase):
         begin(self, self._search, instead="paths")
 
     def draw(self) -> None:
-        width = self.size.width
         body, detail = self.query_one("#body", Lines), self.query_one("#detail", Lines)
+        width = detail.room
         explained = self._explained
         if explained is None or not explained.predictions:
             body.styles.height = 3
@@ -147,7 +150,7 @@ class Explanation(RunScreenBase):
             detail.show([])
         else:
             most = _MOST_LISTED if not self.has_class("short") else _MOST_LISTED // 2
-            body.styles.height = min(len(explained.predictions), most) + 1
+            body.styles.height = min(len(explained.predictions), most) + 1 + body.draws_panels
             body.show(_prediction_rows(explained, width))
             one = self._prediction
             found = self._found if one is not None and self._is_drawn(one) else None

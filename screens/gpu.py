@@ -41,7 +41,7 @@ class GpuScreen(RunScreenBase):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield Lines(id="body", cursor=True)
+        yield Lines(id="body", cursor=True, panels=True)
         yield Keys()
 
     # --- overrides ---
@@ -75,7 +75,8 @@ class GpuScreen(RunScreenBase):
         return title(" · ".join([f"GPU {self._index}", name, *suited]), right, width, *between)
 
     def draw(self) -> None:
-        usage, width, body = self._usage, self.size.width, self.query_one("#body", Lines)
+        body = self.query_one("#body", Lines)
+        usage, width = self._usage, body.room
         rows = (
             [text_row(f"the driver reports no GPU {self._index}", width, "dim")]
             if usage is None
@@ -140,7 +141,7 @@ class GpuScreen(RunScreenBase):
             begin(self.app, lambda: self._signal(process, number))
 
     async def _signal(self, process: GpuProcess, number: signal.Signals) -> None:
-        from screens.widgets.confirm import Confirmation
+        from screens.widgets.dialogs import Confirmation
 
         what = one_line(process.command or "n/a", 40)
         of_run = "" if process.run is None else f" of run {process.run}"

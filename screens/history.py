@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
 
 from kgops.errors import KgopsError
 from kgops.present.rows import Piece, Row, title
@@ -50,11 +51,14 @@ class History(FilteredList[Query, Page], HasPane):
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         yield Lines(id="filter")
-        yield Lines(id="columns")
-        yield RowWindow(id="body")
+        with Horizontal(id="with-pane"):
+            with Vertical(classes="panel") as panel:
+                panel.border_title = "RUNS"
+                yield Lines(id="columns")
+                yield RowWindow(id="body")
+            yield Lines(id="pane", panels=True)
         yield Lines(id="hint")
         yield Keys()
-        yield Lines(id="pane")
 
     # --- overrides ---
 
@@ -98,7 +102,7 @@ class History(FilteredList[Query, Page], HasPane):
         self._query = self._query._replace(sort=shown.sort, descending=shown.descending)
 
     def draw(self, cursor: int | None = None) -> None:
-        width, page = self.list_width, self._page
+        width, page = self.query_one("#columns", Lines).room, self._page
         self._say_ignored()
         self.show_title()
         self.point_pane()
@@ -142,14 +146,14 @@ class History(FilteredList[Query, Page], HasPane):
 
     async def _save_filter(self) -> None:
         from kgops.present import listing
-        from screens.widgets.choices import CompletingPrompt
+        from screens.widgets.dialogs import Prompt
 
         text = self._query.text.strip()
         try:
             saved = await asyncio.to_thread(listing.read, self.kgops.home)
             question = f"save {text} as" if text else "drop the filter saved as"
             name = await self.app.push_screen_wait(
-                CompletingPrompt(question, "", lambda typed: [one for one in saved if one.startswith(typed)])
+                Prompt(question, "", lambda typed: [one for one in saved if one.startswith(typed)])
             )
             if name:
                 await asyncio.to_thread(listing.save, self.kgops.home, name, text)
@@ -199,7 +203,7 @@ class History(FilteredList[Query, Page], HasPane):
 
     @property
     def sorts(self) -> list[str]:
-        return history_page.sorts(self.list_width)
+        return history_page.sorts(self.query_one("#columns", Lines).room)
 
     @property
     def first_descending(self) -> Mapping[str, bool]:
@@ -210,7 +214,7 @@ class History(FilteredList[Query, Page], HasPane):
         begin(self, self._sort_by, instead="sort")
 
     async def _sort_by(self) -> None:
-        from screens.widgets.choices import CompletingPrompt
+        from screens.widgets.dialogs import Prompt
 
         columns = SORTABLE - {"peak_gpu", "peak_host"}  # short for columns that are among them
         names = sorted({*columns, *await asyncio.to_thread(self._reader.metrics)})
@@ -218,9 +222,7 @@ class History(FilteredList[Query, Page], HasPane):
         def complete(text: str) -> list[str]:
             return [name for name in names if name.startswith(text)]
 
-        name = await self.app.push_screen_wait(
-            CompletingPrompt("sort by which column or metric?", "", complete)
-        )
+        name = await self.app.push_screen_wait(Prompt("sort by which column or metric?", "", complete))
         if not name:
             return
         matches = [name] if name in names else complete(name)

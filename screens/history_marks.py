@@ -57,7 +57,7 @@ class Marks:
     def tag(self) -> None:
         """Asks for tags to add or remove."""
         from screens import run_calls
-        from screens.question import Prompt
+        from screens.widgets.dialogs import Prompt
 
         marked = list(self)
 
@@ -77,7 +77,7 @@ class Marks:
         """Deletes the ended runs after a confirmation, which counts those that the filter hides. False: nothing was
         deleted."""
         from screens.history_query import ended_of
-        from screens.widgets.confirm import Confirmation
+        from screens.widgets.dialogs import Confirmation
 
         chosen = list(self) or ([under_cursor] if under_cursor is not None else [])
         try:
@@ -121,7 +121,7 @@ class Marks:
 
     def write(self, shown: Sequence[int], metric: str | None) -> None:
         """Exports the marked runs, or else all shown runs, to a file."""
-        from screens.question import Prompt
+        from screens.widgets.dialogs import Prompt
 
         numbers = list(self) or shown
         if not numbers:

@@ -51,7 +51,7 @@ class ChangesHostRuns(RunScreenBase):
 
     def _change_if_sure(self, question: str, change: Callable[[Home, HostedRun], str]) -> None:
         """Asks in one line; any key but `y` is no."""
-        from screens.widgets.confirm import Confirmation
+        from screens.widgets.dialogs import Confirmation
 
         chosen = self.chosen
         if chosen is None:

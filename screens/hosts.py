@@ -61,7 +61,7 @@ class Hosts(ChangesHostRuns):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield Lines(id="body", cursor=True)
+        yield Lines(id="body", cursor=True, panels=True)
         yield Keys()
 
     # --- overrides ---
@@ -134,7 +134,11 @@ class Hosts(ChangesHostRuns):
     def draw(self) -> None:
         self._forget_deleted()
         rows = self._page.rows(
-            self._states, self.size.width, time.time(), opened=self._opened, marked=self._marked
+            self._states,
+            self.query_one("#body", Lines).room,
+            time.time(),
+            opened=self._opened,
+            marked=self._marked,
         )
         self.query_one("#body", Lines).show(rows)
         self.show_title()

@@ -22,8 +22,8 @@ from screens.background import begin
 from screens.copying import Copyable
 from screens.feed_state import HISTORY
 from screens.influences_page import InfluenceFilter
-from screens.question import Prompt
 from screens.run_screen import RunScreenBase
+from screens.widgets.dialogs import Prompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import DatabaseMissing, StorageError
@@ -57,10 +57,10 @@ class Influences(RunScreenBase):
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         with Container(id="halves"):
-            yield Lines(id="body", cursor=True)
+            yield Lines(id="body", cursor=True, panels=True)
             with Container(id="right"):
-                yield Lines(id="influences", cursor=True)
-                yield Lines(id="path")
+                yield Lines(id="influences", cursor=True, panels=True)
+                yield Lines(id="path", panels=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -137,13 +137,12 @@ class Influences(RunScreenBase):
         self.set_class(self.size.width >= _WIDE, "wide")
 
     def draw(self) -> None:
-        width = self.size.width
-        left = (width - 2) // 3 if width >= _WIDE else width
-        right = width - left - 2 if width >= _WIDE else width
-        self.query_one("#body", Lines).show(influences_page.test_rows(self._influences, left, self._error))
-        shown = influences_page.influence_rows(self._influences, self.test, self._influence_filter, right)
-        self.query_one("#influences", Lines).show(shown)
-        self.query_one("#path", Lines).show(self._path_rows(right))
+        body, right, path = (self.query_one(name, Lines) for name in ("#body", "#influences", "#path"))
+        body.show(influences_page.test_rows(self._influences, body.room, self._error))
+        right.show(
+            influences_page.influence_rows(self._influences, self.test, self._influence_filter, right.room)
+        )
+        path.show(self._path_rows(path.room))
         self.show_title()
 
     def on_lines_pointed(self) -> None:

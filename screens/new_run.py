@@ -25,8 +25,8 @@ from screens.host_actions import HostedRun
 from screens.new_run_command import Command, command_of
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
-from screens.widgets.choices import Choices, CompletingPrompt
-from screens.widgets.confirm import Confirmation
+from screens.widgets.choices import Choices
+from screens.widgets.dialogs import Confirmation, Prompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
@@ -63,8 +63,8 @@ class NewRun(RunScreenBase):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield Choices(id="body", cursor=True)
-        yield Lines(id="plan")
+        yield Choices(id="body", cursor=True, panels=True)
+        yield Lines(id="plan", panels=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -112,7 +112,8 @@ class NewRun(RunScreenBase):
         return title("new run", f"↓ {below} more" if below > 0 else "", width, Piece(what, "dim"))
 
     def draw(self) -> None:
-        width, body = self.size.width, self.query_one("#body", Lines)
+        body = self.query_one("#body", Lines)
+        width = body.room
         needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
         answer = self._answer
         there = None if answer is None or answer.sent is None else answer.draft.where
@@ -199,7 +200,9 @@ class NewRun(RunScreenBase):
         named = new_run_page.known_values(self._offers, field.name)
         complete = partial(completions, named=named) if field.name in _PATHS else None
         question = f"{field.label}: {field.help}"
-        self.app.push_screen(CompletingPrompt(question, self._draft.text(field.name), complete), filled)
+        self.app.push_screen(
+            Prompt(question, self._draft.text(field.name), complete, accepts_empty=True), filled
+        )
 
     def _edit_option(self, option: Option) -> None:
         def filled(text: str | None) -> None:
@@ -214,7 +217,9 @@ class NewRun(RunScreenBase):
 
         now = self._draft.options.get(option.name)
         question = f"{option.name}: {option.help}"
-        self.app.push_screen(CompletingPrompt(question, "" if now is None else word_of(now), None), filled)
+        self.app.push_screen(
+            Prompt(question, "" if now is None else word_of(now), accepts_empty=True), filled
+        )
 
     def action_copy(self) -> None:
         command = self._command if self._is_current else None

@@ -84,12 +84,11 @@ def _plan(*pieces: Piece, width: int) -> Row:
 def _cpu_only(answer: Answer, placed: Placement, unusable: UnusableGpus, width: int) -> list[Row]:
     """For a CPU beside GPUs that torch cannot use: why, and what to do, in place of memory by part."""
     head = plan_sections.headline(placed)
+    words, tone = (head.text, head.tone) if answer.impossible is None else (answer.impossible, "bad")
     return [
         _plan(Piece(unusable.headline, "warn"), width=width),
         *text_rows(unusable.why, width),
-        text_row(
-            f"on the CPU: {answer.impossible or head.text}", width, "bad" if answer.impossible else head.tone
-        ),
+        text_row(f"on the CPU: {words}", width, "text" if tone == "good" else tone),
     ]
 
 

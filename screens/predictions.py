@@ -26,7 +26,8 @@ from screens.background import begin
 from screens.explanation import Explanation
 from screens.feed_state import OneRun
 from screens.run_screen import RunScreenBase
-from screens.widgets.choices import Choices, CompletingPrompt
+from screens.widgets.choices import Choices
+from screens.widgets.dialogs import Prompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import MORE_BELOW, Lines
 from storage.errors import StorageError
@@ -59,8 +60,8 @@ class Predictions(RunScreenBase):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield Choices(id="body", cursor=True)
-        yield Lines(id="answers", cursor=True)
+        yield Choices(id="body", cursor=True, panels=True)
+        yield Lines(id="answers", cursor=True, panels=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -112,10 +113,11 @@ class Predictions(RunScreenBase):
         return Row((Piece(f"predictions of {self._run.id} {self._run.workload} {label}", "strong"),))
 
     def draw(self) -> None:
-        width = self.size.width
-        self.query_one("#body", Lines).show(_question_rows(self._question, width))
+        body, answers = self.query_one("#body", Lines), self.query_one("#answers", Lines)
+        body.show(_question_rows(self._question, body.room))
+        width = answers.room
         rows = _answer_rows(self._answered, width) if self._answered else self._hint(width)
-        self.query_one("#answers", Lines).show([*self._remarks(width), *rows])
+        answers.show([*self._remarks(width), *rows])
         self.show_title()
 
     def on_lines_pointed(self) -> None:
@@ -174,7 +176,9 @@ class Predictions(RunScreenBase):
 
         now: str = getattr(self._question, field)
         question = f"{field}: a name, a label or an id"
-        self.app.push_screen(CompletingPrompt(question, now, partial(completions, names=names)), filled)
+        self.app.push_screen(
+            Prompt(question, now, partial(completions, names=names), accepts_empty=True), filled
+        )
 
     def _warn_of_unknown(self, name: str, names: Sequence[str]) -> None:
         """Not refused: a label may have been typed where names are shown, or an id."""

@@ -59,8 +59,8 @@ class Profiles(RunScreenBase):
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         with Container(id="halves"):
-            yield Lines(id="body", cursor=True)
-            yield Lines(id="detail", scrolls=True)
+            yield Lines(id="body", cursor=True, panels=True)
+            yield Lines(id="detail", scrolls=True, panels=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -96,12 +96,9 @@ class Profiles(RunScreenBase):
         self.set_class(self.size.width >= _WIDE, "wide")
 
     def draw(self) -> None:
-        width = self.size.width
-        left = (width - 2) // 2 if width >= _WIDE else width
-        right = width - left - 2 if width >= _WIDE else width
-        self.query_one("#body", Lines).show(_list_rows(self._profiles, left))
-        shown = _detail_rows(self._profiles, self._selected, right)
-        self.query_one("#detail", Lines).show(shown)
+        body, detail = self.query_one("#body", Lines), self.query_one("#detail", Lines)
+        body.show(_list_rows(self._profiles, body.room))
+        detail.show(_detail_rows(self._profiles, self._selected, detail.room))
         self.show_title()
 
     def on_lines_pointed(self) -> None:

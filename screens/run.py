@@ -48,7 +48,7 @@ class RunView(RunScreenBase):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield Lines(id="body", scrolls=True)
+        yield Lines(id="body", scrolls=True, panels=True)
         yield RunLog(self.log_path)
         yield Keys()
 
@@ -107,8 +107,9 @@ class RunView(RunScreenBase):
 
     def draw(self) -> None:
         if self._detail is not None:
-            page = run_page.rows(self._detail, self.size.width, self.size.height, self.chart)
-            self.query_one("#body", Lines).show(page)
+            body = self.query_one("#body", Lines)
+            page = run_page.rows(self._detail, body.room, self.size.height, self.chart)
+            body.show(page)
         self.run_log.grows(not self._run.ended)
         self.show_title()
 

@@ -48,7 +48,7 @@ class ChangesRuns(RunScreenBase):
     def _prompt(
         self, question: str, change: Callable[[Session, Run, str], str], *, keeps_lines: bool = False
     ) -> None:
-        from screens.question import Prompt
+        from screens.widgets.dialogs import Prompt
 
         run = self.subject
         if run is None:
@@ -62,7 +62,7 @@ class ChangesRuns(RunScreenBase):
 
     def _change_if_sure(self, question: str, change: Callable[[Session, Run], str]) -> None:
         """Asks in one line; any key but `y` is no."""
-        from screens.widgets.confirm import Confirmation
+        from screens.widgets.dialogs import Confirmation
 
         run = self.subject
         if run is None:

@@ -16,7 +16,7 @@ from kgops.present.log_lines import Level, LineFilter
 from kgops.present.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
 from kgops.present.rows import Piece, Row
 from screens.background import begin
-from screens.question import Prompt
+from screens.widgets.dialogs import Prompt
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
 

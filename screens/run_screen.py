@@ -8,6 +8,7 @@ from textual.screen import Screen
 
 from kgops.present.rows import Row
 from screens.actions import ACTIONS, Action, Needs, ScreenName, holding
+from screens.widgets.boxes import has_panels
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
@@ -124,6 +125,10 @@ class RunScreenBase(Screen[None]):
     def on_resize(self) -> None:
         """Textual calls a subclass's handler first, then this one."""
         self.set_class(self.size.height < _SHORT, "short")
+        self.set_class(has_panels(*self.size), "roomy")
+        self.draw()
+
+    def on_lines_resized(self) -> None:
         self.draw()
 
     def draw(self) -> None:

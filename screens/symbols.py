@@ -26,6 +26,7 @@ _DARK = {
     "warn": "#ffaf5f",
     "bad": "#ff5f5f",
     "other": "#d787d7",
+    "edge": "#4e4e4e",
     "back": "#121212",
     "cursor": "#303030",
 }
@@ -38,6 +39,7 @@ _LIGHT = {
     "warn": "#af5f00",
     "bad": "#d70000",
     "other": "#870087",
+    "edge": "#bcbcbc",
     "back": "#ffffff",
     "cursor": "#dadada",
 }
@@ -67,6 +69,7 @@ def _theme(name: str, colours: dict[str, str]) -> Theme:
         surface=colours["back"],
         panel=colours["cursor"],
         dark=colours is not _LIGHT,
+        variables={"edge": colours["edge"]},
     )
 
 
@@ -80,7 +83,7 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
 
     def drawn(back: str) -> Tones:
         tones = {name: Style(color=colours[name], bgcolor=back) for name in named}
-        tones["head"] = Style(color=colours["dim"], bgcolor=back, bold=True)
+        tones["head"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         tones["strong"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         return tones
 
@@ -120,6 +123,7 @@ class PlainSigns(LineFilter):
 _SIXTEEN = {
     "strong": Style(bold=True),
     "dim": Style(dim=True),
+    "edge": Style(dim=True),
     "accent": Style(color="cyan"),
     "good": Style(color="green"),
     "warn": Style(color="yellow"),
@@ -129,6 +133,7 @@ _SIXTEEN = {
 _NONE = {
     "strong": Style(bold=True),
     "dim": Style(dim=True),
+    "edge": Style(dim=True),
     "warn": Style(underline=True),
     "bad": Style(bold=True),
 }

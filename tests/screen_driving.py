@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +15,17 @@ from kgops.settings import Home
 from screens.app import KgopsApp
 from screens.widgets.lines import Lines
 
+_EDGES = re.compile(r"^(╭─ |╰─+╯|│ )| ?─*╮$| *│$")
+_FIRST_EDGES = ("│", "╭", "╰")
+
+
+def without_edges(line: str) -> str:
+    """A line of a panel. A remark in a title is two blanks behind it, as where there are no panels."""
+    if line[:1] not in _FIRST_EDGES:
+        return line
+    inner = _EDGES.sub("", line)
+    return inner.replace(" ─ ", "  ") if line.startswith("╭") else inner
+
 
 class Seen:
     """An open app: what it shows, and a person's hands."""
@@ -22,8 +34,9 @@ class Seen:
         self.app, self.pilot = app, pilot
 
     def lines(self) -> list[str]:
-        """What is on the screen, as a terminal would have it."""
-        return [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
+        """What is on the screen, without the edges of panels."""
+        drawn = (strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+        return [without_edges(line) for line in drawn]
 
     @property
     def text(self) -> str:

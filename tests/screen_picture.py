@@ -20,6 +20,7 @@ _LETTERS = {
     "warn": "w",
     "bad": "b",
     "other": "o",
+    "edge": "e",
 }
 _LEGEND = " ".join(f"{letter}={tone}" for tone, letter in _LETTERS.items())
 _BETWEEN = f"~~~ {_LEGEND}; capitals and _ under the cursor, ? of no theme"

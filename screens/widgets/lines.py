@@ -15,6 +15,7 @@ from textual.strip import Strip
 
 from kgops.present.formats import drawn, width_of
 from kgops.present.rows import BLANK, Piece, Row
+from screens.widgets.boxes import EDGES, boxed, has_panels
 
 if TYPE_CHECKING:
     from textual import events
@@ -47,8 +48,16 @@ class Lines(ScrollView):
     class Pointed(Message):
         """The cursor moved to another row."""
 
-    def __init__(self, *, id: str, scrolls: bool = False, cursor: bool = False) -> None:
+    class Resized(Message):
+        """Rows have to be made for another width; a newer message replaces one in the queue."""
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, Lines.Resized)
+
+    def __init__(self, *, id: str, scrolls: bool = False, cursor: bool = False, panels: bool = False) -> None:
+        """`panels`: sections of rows are drawn as panels, where the terminal has room."""
         super().__init__(id=id)
+        self._panels = panels
         self.can_focus = scrolls or cursor
         self.has_cursor = cursor
         self.rows: Sequence[Row] = ()
@@ -62,8 +71,23 @@ class Lines(ScrollView):
     def kgops(self) -> Console:
         return cast("Console", self.app)
 
+    @property
+    def room(self) -> int:
+        """Columns for rows, within panels. Before the first layout it has the whole screen."""
+        return self._columns - (EDGES if self.draws_panels else 0)
+
+    @property
+    def _columns(self) -> int:
+        return self.size.width or self.app.size.width
+
+    @property
+    def draws_panels(self) -> bool:
+        return self._panels and has_panels(*self.app.size)
+
     def show(self, rows: Sequence[Row]) -> None:
-        """Repaints the pieces that changed."""
+        """Repaints the rows that changed."""
+        if self.draws_panels:
+            rows = boxed(rows, self._columns)
         before, self.rows = self.rows, rows
         if self.has_cursor:
             self._keep_cursor(before)
@@ -91,10 +115,10 @@ class Lines(ScrollView):
     def render_line(self, y: int) -> Strip:
         row = _at(self.rows, y + round(self.scroll_y))
         plain, under_cursor = self.kgops.tones
-        tones = under_cursor if row.key is not None and row.key == self.key else plain
-        is_dim = self._is_faded or (tones is under_cursor and self._is_beside_focus)
-        pieces = [piece._replace(tone="dim") for piece in row.pieces] if is_dim else row.pieces
-        segments = list(_segments(pieces, tones))
+        is_cursor = row.key is not None and row.key == self.key and not self._is_beside_focus
+        tones = under_cursor if is_cursor else plain
+        pieces = [piece._replace(tone="dim") for piece in row.pieces] if self._is_faded else row.pieces
+        segments = list(_segments(pieces, tones, plain["accent" if self._is_one_of_lists else "edge"]))
         sign = self._more_below() if y == self.size.height - 1 else ""
         strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
         return Strip([*strip, Segment(sign, plain["dim" if self._is_faded else "accent"])]) if sign else strip
@@ -105,11 +129,17 @@ class Lines(ScrollView):
         focused = self.screen.focused
         return focused is not self and isinstance(focused, Lines)
 
+    @property
+    def _is_one_of_lists(self) -> bool:
+        """Whether keys move here, and another list of this screen could have them."""
+        lists = (one for one in self.screen.query(Lines) if one.can_focus and one.display)
+        return self.has_focus and len(list(lists)) > 1
+
     def on_focus(self) -> None:
-        self._repaint(self.key)
+        self.refresh()
 
     def on_blur(self) -> None:
-        self._repaint(self.key)
+        self.refresh()
 
     def _more_below(self) -> str:
         """Says at the end of the last line how many rows are below it; beside text only by an arrow. Text that it
@@ -188,6 +218,7 @@ class Lines(ScrollView):
 
     def on_resize(self) -> None:
         self._resize_to_rows()
+        self.post_message(self.Resized())
 
     def _resize_to_rows(self) -> None:
         self.virtual_size = Size(self.size.width, len(self.rows))
@@ -236,11 +267,16 @@ def _style(tones: dict[str, Style], piece: Piece) -> Style:
     return style if piece.action is None else style + Style.from_meta({"@click": piece.action})
 
 
-def _segments(pieces: Sequence[Piece], tones: dict[str, Style]) -> Iterator[Segment]:
+def _segments(pieces: Sequence[Piece], tones: dict[str, Style], edge: Style) -> Iterator[Segment]:
     """One for each style that is seen: a blank takes the style before it, and less is sent."""
     text, style = "", tones["text"]
     for piece in pieces:
-        own = style if text and piece.text.isspace() and piece.action is None else _style(tones, piece)
+        if piece.tone == "edge":
+            own = edge
+        elif text and style != edge and piece.text.isspace() and piece.action is None:
+            own = style
+        else:
+            own = _style(tones, piece)
         if text and own != style:
             yield Segment(text, style)
             text = ""

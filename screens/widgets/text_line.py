@@ -25,6 +25,21 @@ class LineInput(Input):
                 return
 
 
+class TypedText(LineInput):
+    """Tab calls the screen's `complete`, after the letters before it."""
+
+    BINDINGS = [Binding("tab", "screen.complete", show=False)]  # noqa: RUF012
+
+
+class PastedLines(TypedText):
+    """Keeps all lines of a pasted text; Textual's keeps the first."""
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        self.replace("⏎".join(event.text.splitlines()), *self.selection)
+
+
 class FilterInput(LineInput):
     """Escape, Tab and cursor keys call the screen's `leave_filter`, `complete`, `move` and `page`."""
 

@@ -107,13 +107,13 @@ def ending(home: str, pid: int, keys: tuple[str, ...], *texts: str) -> list[str]
     return found
 
 
-def test_ending_a_process_asks_and_any_key_but_y_is_no(
+def test_ending_a_process_asks_and_escape_is_no(
     run_cli: Console, standin: StandIn, child: subprocess.Popen[bytes]
 ) -> None:
     standin.show(Machine((t4(processes=((child.pid, 500),)),)))
     asked = standin.ask(ending, str(run_cli.home), child.pid, ("T",), "y yes")
     assert any(f"send SIGTERM to {child.pid}, sleep 1000" in line for line in asked)
-    standin.ask(ending, str(run_cli.home), child.pid, ("T", "enter"), "T end")
+    standin.ask(ending, str(run_cli.home), child.pid, ("T", "escape"), "T end")
     assert child.poll() is None
     standin.ask(ending, str(run_cli.home), child.pid, ("T", "y"), f"sent SIGTERM to {child.pid}")
     assert child.wait() == -15

@@ -12,6 +12,7 @@ from screen_history import add, busy, fill, keys, opened, shown, until_settled, 
 from kgops.present.listing import Listing, strictly
 from screens.history import History
 from screens.history_page import FIRST, completions, sorts
+from screens.widgets.lines import Lines
 from storage import filters, reports, run_list
 from storage.database import Connection
 
@@ -162,7 +163,7 @@ def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path, conn
         await opened(seen)
         history = seen.app.screen
         assert isinstance(history, History)
-        for by in [name for name in sorts(history.list_width) if name != "id"]:
+        for by in [name for name in sorts(history.query_one("#columns", Lines).room) if name != "id"]:
             await seen.press("greater_than_sign")
             for descending in (FIRST[by], not FIRST[by]):
                 await until_settled(seen)

@@ -66,7 +66,7 @@ def test_before_a_deletion_runs_that_the_filter_hides_are_counted(
         here = len({20, 19, 18} & set(shown(seen)))
         assert here < 2
         await seen.press("d")
-        await seen.until_shows(f"{3 - here} of them not shown here", "y yes, any other key no")
+        await seen.until_shows(f"{3 - here} of them not shown here", "y yes")
         await seen.press("n")
         await seen.until_gone("not shown here")
 
@@ -87,7 +87,7 @@ def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> None:
         await seen.until_shows("3 marked")
         await seen.press("d")
         await seen.until_shows("delete 2 runs and their folders (1 unfinished is kept)? This cannot be")
-        await seen.press("enter")
+        await seen.press("escape")
         await seen.until_shows("4 runs", "spc mark")
         assert all(folder.exists() for folder in folders.values())
         await seen.press("d")

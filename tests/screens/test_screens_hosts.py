@@ -82,7 +82,7 @@ def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) ->
 def tones_of(body: Lines) -> set[str]:
     """Of the words about lab1's GPU."""
     (row,) = (row for row in body.rows if row.key == ("gpu", "lab1", "0"))
-    return {piece.tone for piece in row.pieces if piece.text.strip()}
+    return {piece.tone for piece in row.pieces if piece.text.strip()} - {"edge"}
 
 
 def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
@@ -142,7 +142,7 @@ def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(
 
     async def story(seen: Seen) -> None:
         await seen.press("H")
-        await seen.until_shows("! run 2: failed", "(and 1 more)", "waits  (waits for ")
+        await seen.until_shows("! run 2: failed", "(and 1 more)", "waits  (waits for")
         (row,) = (line for line in seen.lines() if line.split()[:2] == ["lab1", str(number)])
         assert "queued" in row
 

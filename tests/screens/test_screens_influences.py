@@ -81,7 +81,7 @@ def test_keys_show_one_side_one_relation_or_what_has_certain_words(home: Path, c
         await seen.press("o", "v")
         await seen.until_shows("1 of 3: proponents and opponents, relation embassy")
         await seen.press("v", "v", "v", "slash")
-        await seen.until_shows("esc cancel")
+        await seen.until_shows("esc cancels")
         await seen.press(*"myanmar", "enter")
         await seen.until_shows("1 of 3: proponents and opponents, with myanmar")
         assert "+0.25" not in seen.text

@@ -133,10 +133,10 @@ def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
         await seen.until_shows("-- echo hello")
         await seen.press("x")
         await seen.until_shows("start this run?")
-        await seen.press("enter")  # as any other key than y: no
+        await seen.press("escape")
         await seen.until_gone("start this run?")
         assert run_cli.run(1) is None
-        await seen.press("x", "y")
+        await seen.press("x", "enter")
         await seen.until_shows("1 exec", "succeeded")
         await seen.press("escape")
         await seen.until_shows("RECENT")
@@ -149,10 +149,10 @@ def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
         await write(seen, "num_epochs", "many")
-        await seen.until_shows("PLAN  epochs: expected a whole number, found 'many'")
+        await seen.until_shows("epochs: expected a whole number, found 'many'")
         assert "expected a whole number" in seen.row_of("epochs")
         await write(seen, "num_epochs", "0")
-        await seen.until_shows("PLAN  epochs: must be at least 1, found 0")
+        await seen.until_shows("epochs: must be at least 1, found 0")
         await seen.press("x")
         await seen.until(lambda: "must be at least 1" in seen.lines()[-1], "why it cannot start")
         assert "start this run" not in seen.text
@@ -171,7 +171,7 @@ def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path
         await opened(seen)
         await go_to(seen, "data")
         await seen.press("enter")
-        await seen.until_shows("tab complete")
+        await seen.until_shows("esc cancels")
         await seen.press("ctrl+u")
         for char in f"{tmp_path}/graphs/r":
             await seen.press({"/": "slash", "-": "minus", "_": "underscore"}.get(char, char))

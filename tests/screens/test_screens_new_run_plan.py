@@ -64,7 +64,7 @@ def of_suggest(run_cli: Console, home: Home, draft: Draft) -> dict[str, tuple[st
     command = command_of(WhatIf(home).answer(draft), home)
     assert command is not None
     command.write(home)
-    _, _, *words = shlex.split(command.text)
+    words = [word for word in shlex.split(command.text) if word not in ("kgops", "run", "suggest")]
     if "--gpu" not in words and draft.gpu is not None:  # the CPU
         words += ["--gpu", draft.gpu]
     page = run_cli("suggest", *words)

@@ -49,11 +49,11 @@ async def asks(seen: Seen, entity: str, relation: str) -> None:
     await seen.until_shows("QUESTION", "predictions of 1")
     for typed in (entity, relation):
         await seen.press("down", "enter")
-        await seen.until_shows("tab complete")
+        await seen.until_shows("esc cancels")
         await seen.type(typed)
         await seen.press("tab")
         await seen.press("enter")
-        await seen.until_gone("tab complete")
+        await seen.until_gone("esc cancels")
 
 
 def runs_of(run_cli: Console) -> list[str]:
@@ -96,10 +96,10 @@ def test_a_question_that_was_answered_before_shows_at_once(trained_home: Path, r
         await seen.until_shows("? · … · …")
         for typed in ("mondo:2", "treats"):
             await seen.press("down", "enter")
-            await seen.until_shows("tab complete")
+            await seen.until_shows("esc cancels")
             await seen.type(typed)
             await seen.press("tab", "enter")
-            await seen.until_gone("tab complete")
+            await seen.until_gone("esc cancels")
         await seen.until_shows("? · treats · MONDO:2", "RANK")
 
     look(trained_home, story)
@@ -139,7 +139,7 @@ def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
     async def story(seen: Seen) -> None:
         await asks(seen, "MONDO:22", "treats")
         await seen.press("enter")
-        await seen.until_shows("tab complete")
+        await seen.until_shows("esc cancels")
         await seen.type("x")
         await seen.press("enter")
         await seen.until_shows("no name is 'treatsx'; x asks all the same")

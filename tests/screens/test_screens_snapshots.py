@@ -1,7 +1,7 @@
 """Every screen looks as it did when somebody last looked at it: text and tones, at two sizes, the main ones at three.
 
 `pytest tests/screens/test_screens_snapshots.py --update-screens` draws the pictures anew; `git diff` then shows
-what changed, and a person says whether that is better.
+what changed, and a person says whether that is better. `make pictures` also draws them as SVG into `build/screens`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from nvml_standin import Machine, Slice, StandIn, a100, cuda_build, t4
-from screen_answers import fill_answers
 from screen_benchmarks import add_claims
 from screen_driving import Seen
 from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
@@ -260,7 +259,10 @@ async def _draw(name: str, expected: str | None) -> str:
             await STORIES[story](seen)
         except AssertionError as error:
             return f"{error}\n"
-        return await _settled(seen, expected)
+        shown = await _settled(seen, expected)
+        if folder := os.environ.get("KGOPS_PICTURES"):
+            app.save_screenshot(f"{name}.svg", folder)
+        return shown
 
 
 async def _settled(seen: Seen, expected: str | None) -> str:
@@ -280,6 +282,8 @@ Drawn = Callable[[str], str]
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Drawn:
     """The picture of that name; the first one asked for is drawn with all others of its size."""
+    from screen_answers import fill_answers  # imports torch, which a child that draws has only the version of
+
     folder = tmp_path_factory.mktemp("screens")
     for name in ("home", "asked"):
         home = folder / name

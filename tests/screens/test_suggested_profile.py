@@ -9,7 +9,7 @@ import pytest
 from driving import Console
 from gpu_machine import GpuMachine
 from nvml_standin import a100, compiler, h200, t4
-from screen_driving import Seen, look
+from screen_driving import Seen, look, without_edges
 from screen_picture import picture
 
 from screens.widgets.lines import Lines
@@ -67,7 +67,7 @@ OPENED: Step = ((), ("GiB free",))
 def test_each_gpu_says_what_is_free_and_which_profile_suits_it(home: Path, tmp_path: Path) -> None:
     machine = GpuMachine(tmp_path, t4(used_mib=8_867), a100("GPU-a"))
     for (shown,) in machine.ask(pictures, home, SIZES, OPENED):
-        lines = shown.splitlines()
+        lines = [without_edges(line) for line in shown.splitlines()]
         first = next(line for line in lines if line.startswith("0 Tesla T4")).split()
         assert first[first.index("GiB") - 1 :][:4] == ["5.9", "GiB", "free", "t4"]
         second = next(line for line in lines if line.startswith("1 A100")).split()
@@ -78,7 +78,7 @@ def test_each_gpu_says_what_is_free_and_which_profile_suits_it(home: Path, tmp_p
 @pytest.mark.parametrize("size", SIZES)
 def test_without_a_gpu_the_host_says_profile_cpu_as_plans_do(home: Path, size: tuple[int, int]) -> None:
     async def story(seen: Seen) -> None:
-        await seen.until_shows("HOST  profile cpu", "no GPU: runs use the CPU")
+        await seen.until_shows("HOST", "profile cpu", "no GPU: runs use the CPU")
         await seen.press("n")
         await seen.until_shows("--profile cpu")
 
@@ -139,7 +139,13 @@ def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
         await seen.until_shows("PROFILE", "GPU 0, 2")
         body = seen.app.screen.query_one("#body", Lines)
         await seen.until(lambda: body.key == "t4", "the first GPU's profile")
-        found.append({str(row.key): row.pieces[2].tone for row in body.rows if row.key})
+        found.append(
+            {
+                str(row.key): [one.tone for one in row.pieces if one.tone != "edge"][2]
+                for row in body.rows
+                if row.key
+            }
+        )
         await seen.press("n")
         await seen.until_shows("t4", "GPU 0 Tesla T4", "kgops train --dataset nations --profile t4 --gpu 0")
         await seen.press("escape")
@@ -184,7 +190,8 @@ def test_gpus_that_torch_cannot_use_are_loud_on_every_screen(home: Path, too_old
         assert f"PLAN CPU only: 8 GPUs unusable {told} on the CPU: fits now" in words_of(form)
         assert line_with(form, "8 GPUs unusable")[1].split()[1:] == ["www", "wwwww", "w", "wwww", "wwwwwwww"]
         assert "g" not in line_with(form, "fits now")[1]
-        assert f"CPU only: 8 GPUs unusable: {told}. Start this run?" in words_of(question)
+        assert "CPU only: 8 GPUs unusable: driver" in words_of(question)
+        assert "Start this run?" in words_of(question)
 
 
 # --- the memory bar ---
@@ -220,7 +227,7 @@ def test_the_bar_shows_others_memory_and_how_tight_it_is(home: Path, tmp_path: P
     assert "▓" not in bar and "w" not in tones
     assert "g" in line_with(roomy, "fits now")[1]
     bar, tones = line_with(tight, "▓▓▓▓▓▓▓")
-    assert bar.count("▓") >= 116 and bar.count("▇") == 1
+    assert bar.count("▓") >= 110 and bar.count("▇") == 1
     assert set(tones) >= {"o", "w"} and "b" not in tones
     assert "w" in line_with(tight, "fits now")[1] and "g" not in line_with(tight, "fits now")[1]
     assert f"others have {full:,}" in tight
