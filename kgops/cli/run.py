@@ -70,7 +70,7 @@ class Kinds(ByWorkload):
     invoke_without_command=True,
     subcommand_metavar="[WORKLOAD|FILE.toml] [ARGS]...",
     context_settings={"ignore_unknown_options": True},
-    epilog="\b\nExample:  kgops run --again last",
+    epilog="\b\nExample:  kgops run --again 1 --seed 1",
 )
 @common_options
 @click.option(

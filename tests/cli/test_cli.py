@@ -42,6 +42,8 @@ def test_every_command_has_help_that_ends_with_a_runnable_example(
     assert example[:2] == ["kgops", words[0]]
     command = group.get_command(click.Context(group), words[0])
     assert command is not None
+    if "--again" in example:
+        return  # its flags are those of a run in a home: `test_examples` starts it
     ends = [i for i, word in enumerate(example) if i and word in ("kgops", "<")]  # another example, or input
     parse(command, words[0], example[2 : min(ends, default=None)])
 
