@@ -61,7 +61,7 @@ def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False)
         host = [*host, text_row("no GPU: runs use the CPU", width, "dim")]
     sections = [[*gpus, *host]]
     if state.error_text is not None:
-        sections.insert(0, [text_row(state.error_text, width, "bad")])
+        sections.insert(0, text_rows(state.error_text, width, "bad"))
     most = _MOST_ALERTS if height >= _TALL else _FEW_ALERTS
     sections.append(_alerts(state, width, most, show_all=all_alerts))
     if overview is not None and overview.count:

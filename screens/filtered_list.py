@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kgops.errors import KgopsError
-from kgops.present.rows import text_row
+from kgops.present.rows import text_rows
 from kgops.present.wording import error_text
 from screens.background import begin
 from screens.feed_state import HISTORY, FeedState
@@ -156,7 +156,7 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
     def _show_error(self, error: KgopsError | StorageError) -> None:
         message = error_text(error)
         if self._page is None:
-            self.body.put([text_row(message, self.size.width, "bad")], 0)
+            self.body.put(text_rows(message, self.body.room, "bad"), 0)
             return
         self.say(message, "bad")
 

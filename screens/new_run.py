@@ -16,7 +16,8 @@ from kgops.present.drafts import Draft, can_filter, completions, is_what_if
 from kgops.present.rows import Piece, Row, title
 from kgops.present.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
 from kgops.present.wording import error_text
-from kgops.workloads.registry import OPTIONS, WORKLOADS
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.registry import WORKLOADS
 from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import Action, ScreenName
 from screens.background import begin, in_own_thread

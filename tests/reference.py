@@ -12,7 +12,8 @@ from documented import commands
 from kgops.cli.job_options import SHOWS_ALL
 from kgops.jobs.option import Option
 from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS
-from kgops.workloads.registry import OPTIONS, WORKLOADS
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.registry import WORKLOADS
 from kgops.workloads.train import recipes
 from screens.actions import ACTIONS
 from storage.filters import FIELDS, GROUPS

@@ -14,8 +14,9 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import word_of
 from kgops.jobs.option_reading import SHORT_NAMES, joined, nearest, unreadable, unwritable
 from kgops.jobs.text import FIELD, fill_in, one_line
+from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
-from kgops.workloads.registry import OPTIONS, WORKLOADS, workload_of
+from kgops.workloads.registry import WORKLOADS, workload_of
 
 MOST = 64
 Axis = tuple[str, tuple[str, ...]]  # a name and its values as typed

@@ -24,7 +24,8 @@ from kgops.jobs.json_checks import read_any, read_table
 from kgops.jobs.option_reading import DOCUMENTED
 from kgops.jobs.run_options import LONGEST_LABEL
 from kgops.jobs.text import one_line
-from kgops.workloads.registry import WORKLOADS, effect_of
+from kgops.workloads.catalog import effect_of
+from kgops.workloads.registry import WORKLOADS
 from storage.transfer import TABLES, Curve, Rows
 
 CONFIG, HISTORY, TEST = "config.json", "training_history.json", "test_results.json"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgops.jobs.job import Job
 from kgops.jobs.option import Effect, word_of
-from kgops.workloads.registry import effect_of
+from kgops.workloads.catalog import effect_of
 
 if TYPE_CHECKING:
     from kgops.workloads.plan import Step

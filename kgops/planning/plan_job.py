@@ -34,10 +34,11 @@ from kgops.planning.resolve import Choice, Resolved, device_of, named_gpus, requ
 from kgops.planning.speed import time_kind, trains_again
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
+from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.graphs.counts import Counts, counts_of
 from kgops.workloads.number_formats import device_for
 from kgops.workloads.plan import plan_of
-from kgops.workloads.registry import OPTIONS, WORKLOADS, devices_of, timed_by_epoch, workload_of
+from kgops.workloads.registry import WORKLOADS, devices_of, timed_by_epoch, workload_of
 from storage import predictions
 from storage.database import Connection
 

@@ -17,8 +17,9 @@ from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.resolve import expands_segments, work_of
 from kgops.planning.speed import Retrainings, rates_of, retrainings_of, seconds, step_time
 from kgops.planning.targets import Target
+from kgops.workloads.catalog import effect_of
 from kgops.workloads.plan import Filtering, Rates, Retraining, Shape, StepTime, Training, plan_of
-from kgops.workloads.registry import devices_of, effect_of, workload_of
+from kgops.workloads.registry import devices_of, workload_of
 
 # Share of memory kept free: a prediction that is too low ends a run. No GPU measurement allows less yet.
 MARGIN = 0.10

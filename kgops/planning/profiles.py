@@ -18,8 +18,9 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import AUTO, CPU
 from kgops.jobs.option import Option
 from kgops.jobs.option_reading import first_of, joined, nearest, read_table, unreadable, unwritable
+from kgops.workloads.catalog import option_problems
 from kgops.workloads.job_files import LARGEST_JOB_FILE
-from kgops.workloads.registry import option_problems, workload_of
+from kgops.workloads.registry import workload_of
 
 _KEYS = (
     Option("summary", "str", required=True),

@@ -10,8 +10,8 @@ from kgops.jobs.job import Job
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.planning.planner import Suggestion
+from kgops.workloads.catalog import effect_of
 from kgops.workloads.plan import Shape
-from kgops.workloads.registry import effect_of
 
 _MIB = 1 << 20
 _NOTICEABLY = 0.99  # share of the need; predictions cannot resolve a smaller difference

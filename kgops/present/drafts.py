@@ -17,8 +17,9 @@ from kgops.jobs.job import Job
 from kgops.planning.resolve import on_the_cpu
 from kgops.present.draft_fields import DRAFT_OPTIONS, FIELDS, FILTER_FIELDS, STRICT, BadField, value_of
 from kgops.workloads import configurations
+from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
-from kgops.workloads.registry import OPTIONS, WORKLOADS
+from kgops.workloads.registry import WORKLOADS
 from kgops.workloads.regress.options import REGRESS_IMAGES
 from kgops.workloads.results import leaves
 from kgops.workloads.tracin.options import FILTERS

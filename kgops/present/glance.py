@@ -12,7 +12,8 @@ from kgops.present.formats import value_text
 from kgops.present.metric_order import curve_rank
 from kgops.present.run_detail import LogTail, OptionRow, RunDetail, read_run_detail
 from kgops.settings import Home
-from kgops.workloads.registry import OPTIONS, WORKLOADS
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.registry import WORKLOADS
 from storage import series
 from storage.database import Connection, changed_since
 

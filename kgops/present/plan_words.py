@@ -12,7 +12,8 @@ from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.resolve import Choice, requires_gpu
 from kgops.present.formats import UNKNOWN, duration
-from kgops.workloads.registry import OPTIONS, workload_of
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.registry import workload_of
 
 _BY_PERSON = "person"
 

@@ -19,7 +19,7 @@ from kgops.present.quality import quality_rows
 from kgops.settings import Home
 from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
-from kgops.workloads.registry import OPTIONS, effect_of
+from kgops.workloads.catalog import OPTIONS, effect_of
 from kgops.workloads.results import is_command
 from storage import attempts, reports, runs, series
 from storage.attempts import Attempt

@@ -219,7 +219,7 @@ class Intake:
         if event.kind == events.PREDICTED:
             batch.predicted_mib = float(fields["mib"])
         if event.kind == events.OPTION:
-            from kgops.workloads.registry import effect_of  # a command of one's own reports no options
+            from kgops.workloads.catalog import effect_of  # a command of one's own reports no options
 
             batch.options.append(
                 Option(

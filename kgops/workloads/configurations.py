@@ -15,7 +15,7 @@ from kgops.errors import BadJob, Usage
 from kgops.jobs.files import read_named
 from kgops.jobs.option import describe
 from kgops.jobs.option_reading import nearest, unknown_names, unreadable
-from kgops.workloads.registry import option_problems
+from kgops.workloads.catalog import option_problems
 from kgops.workloads.regress.job import REGRESS
 
 LARGEST = 1 << 17  # those that ship have 1 to 3 KB; nested brackets take PyYAML a second for 5 KB

@@ -17,7 +17,8 @@ from kgops.jobs.option import Option, describe
 from kgops.jobs.option_reading import joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
 from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
-from kgops.workloads.registry import WORKLOADS, option_problems
+from kgops.workloads.catalog import option_problems
+from kgops.workloads.registry import WORKLOADS
 
 LARGEST_JOB_FILE = 4 << 20
 

@@ -15,7 +15,7 @@ import pytest
 from cuda_machine import GpuConsole, consoles
 
 from kgops.maths.regress.made_flights import Sky, make_flights
-from kgops.workloads.registry import effect_of
+from kgops.workloads.catalog import effect_of
 
 JOBS = int(os.environ.get("KGOPS_OOM_JOBS", "1"))
 MODEL = ("--embedding-dim", "32", "--output-channels", "4", "--num-epochs", "1", "--compile", "off")

@@ -20,8 +20,9 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import word_of
 from kgops.planning import profiles
 from kgops.workloads import configurations
+from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job, read_job_file
-from kgops.workloads.registry import OPTIONS, WORKLOADS
+from kgops.workloads.registry import WORKLOADS
 from kgops.workloads.train import recipes
 
 pytestmark = pytest.mark.usefixtures("bounded")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kgops.errors import BadJob, Usage
 from kgops.jobs.job import GpuRequest, Job, Limits
 from kgops.jobs.text import attempt_settings, lines, one_line
+from kgops.workloads.catalog import OPTIONS, effect_of
 from kgops.workloads.job_files import LARGEST_JOB_FILE, read_job, read_job_file
-from kgops.workloads.registry import OPTIONS, effect_of
 
 TEXT = st.text(st.characters(codec="utf-8"))
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=20)

@@ -14,9 +14,9 @@ from kgops.maths.train.saved_models import MAY_DIFFER
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.out_of_memory import is_out_of_memory
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken, oom_fallbacks
+from kgops.workloads.catalog import OPTIONS, effect_of
 from kgops.workloads.job_files import read_job
 from kgops.workloads.plan import SMALLEST_CHUNK
-from kgops.workloads.registry import OPTIONS, effect_of
 from kgops.workloads.tracin.options import TRACIN_BLOCK, TRACIN_CHUNK
 
 T4 = GpuFacts("Tesla T4", (7, 5))

@@ -15,8 +15,8 @@ from kgops.jobs.job import Job
 from kgops.planning import resolve, rules
 from kgops.planning.resolve import Resolved
 from kgops.planning.rules import Correction, Work
+from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
-from kgops.workloads.registry import OPTIONS
 
 TRAIN = Work("train", trains=True)
 

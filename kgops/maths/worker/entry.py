@@ -33,8 +33,8 @@ from kgops.maths.worker.out_of_memory import (
     limit_memory,
 )
 from kgops.maths.worker.report import Reporter
+from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job_file
-from kgops.workloads.registry import OPTIONS
 
 _EVERY_S = 1.0
 _checked = 0.0
