@@ -38,7 +38,7 @@ class Dashboard(HasPane):
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         with Horizontal(id="with-pane"):
-            yield Lines(id="body", cursor=True, panels=True)
+            yield Lines(id="body", cursor=True, panels=True).add_class("beside-pane")
             yield Lines(id="pane", panels=True)
         yield Keys()
 

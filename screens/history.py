@@ -52,7 +52,7 @@ class History(FilteredList[Query, Page], HasPane):
         yield Lines(id="title")
         yield Lines(id="filter")
         with Horizontal(id="with-pane"):
-            with Vertical(classes="panel") as panel:
+            with Vertical(classes="panel beside-pane") as panel:
                 panel.border_title = "RUNS"
                 yield Lines(id="columns")
                 yield RowWindow(id="body")

@@ -214,8 +214,8 @@ def test_every_command_stands_in_the_table_and_no_other_does() -> None:
 
 
 def test_the_exit_codes_are_those_that_commands_end_with() -> None:
-    (line,) = re.findall(r"^Exit codes: (.*)$", REFERENCE, re.M)
-    told = {int(part.split()[0]): part.partition(" ")[2] for part in line.split(" · ")}
+    table = REFERENCE.partition("| exit code |")[2].partition("\n\n")[0]
+    told = {int(code): text for code, text in re.findall(r"^\| (\d+) \| (.+) \|$", table, re.M)}
     assert set(EXIT_CODES.values()) | {Usage.exit_code, WontFit.exit_code} == set(told)
     assert (KgopsError.exit_code, BadJob.exit_code) == (1, 2)
 

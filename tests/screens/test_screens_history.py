@@ -153,7 +153,7 @@ def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
         head = next(line for line in seen.lines() if line.lstrip().startswith("RUN▼"))
         there = [name for name in heads if name in head]
         assert there == heads[: len(there)]
-        assert len(there) == {50: 3, 80: 6, 120: 9, 200: 8}[width]
+        assert len(there) == {50: 3, 80: 6, 120: 9, 200: 9}[width]
         await seen.until(lambda: ("keep" in seen.text) == (width >= 160), "tags in the pane")
 
     look(home, story, (width, 24))

@@ -142,11 +142,11 @@ def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(
 
     async def story(seen: Seen) -> None:
         await seen.press("H")
-        await seen.until_shows("! run 2: failed", "(and 1 more)", "waits  (waits for")
+        await seen.until_shows("! run 2: failed", "(and 1 more)", "waits  (waits for ")
         (row,) = (line for line in seen.lines() if line.split()[:2] == ["lab1", str(number)])
         assert "queued" in row
 
-    look(lab.console.home, story)
+    look(lab.console.home, story, (124, 40))
 
 
 def test_marked_runs_of_two_hosts_are_compared_by_name(lab: Lab) -> None:

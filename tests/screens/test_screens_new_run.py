@@ -149,10 +149,10 @@ def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
         await write(seen, "num_epochs", "many")
-        await seen.until_shows("epochs: expected a whole number, found 'many'")
+        await seen.until_shows("PLAN  epochs: expected a whole number, found 'many'")
         assert "expected a whole number" in seen.row_of("epochs")
         await write(seen, "num_epochs", "0")
-        await seen.until_shows("epochs: must be at least 1, found 0")
+        await seen.until_shows("PLAN  epochs: must be at least 1, found 0")
         await seen.press("x")
         await seen.until(lambda: "must be at least 1" in seen.lines()[-1], "why it cannot start")
         assert "start this run" not in seen.text
