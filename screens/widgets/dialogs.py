@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from textual import events
     from textual.widgets import Input
 
+    from screens.widgets.text_line import TypedText
+
 Answer = TypeVar("Answer")
 _WIDEST, _EDGES = 100, 6  # columns of a box; those of its border and padding
-_LINE_END = "⏎"  # stands in the line for what separates pasted lines
 _MATCHES = 6  # lines
 
 
@@ -144,8 +145,8 @@ class Prompt(Dialog[str | None]):
         self.query_one("Input").focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        text = event.value.replace(_LINE_END, "\n") if self._keeps_lines else event.value
-        self.dismiss(text.strip() or ("" if self._accepts_empty else None))
+        typed = cast("TypedText", event.input)
+        self.dismiss(typed.whole.strip() or ("" if self._accepts_empty else None))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if self._complete is not None:

@@ -58,6 +58,7 @@ class Lines(ScrollView):
         """`panels`: sections of rows are drawn as panels, where the terminal has room."""
         super().__init__(id=id)
         self._panels = panels
+        self._edge = "edge"  # tone
         self.can_focus = scrolls or cursor
         self.has_cursor = cursor
         self.rows: Sequence[Row] = ()
@@ -88,6 +89,7 @@ class Lines(ScrollView):
         """Repaints the rows that changed."""
         if self.draws_panels:
             rows = boxed(rows, self._columns)
+            self._choose_edge(self.has_focus)
         before, self.rows = self.rows, rows
         if self.has_cursor:
             self._keep_cursor(before)
@@ -118,7 +120,7 @@ class Lines(ScrollView):
         is_cursor = row.key is not None and row.key == self.key and not self._is_beside_focus
         tones = under_cursor if is_cursor else plain
         pieces = [piece._replace(tone="dim") for piece in row.pieces] if self._is_faded else row.pieces
-        segments = list(_segments(pieces, tones, plain["accent" if self._is_one_of_lists else "edge"]))
+        segments = list(_segments(pieces, tones, plain[self._edge]))
         sign = self._more_below() if y == self.size.height - 1 else ""
         strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
         return Strip([*strip, Segment(sign, plain["dim" if self._is_faded else "accent"])]) if sign else strip
@@ -129,16 +131,17 @@ class Lines(ScrollView):
         focused = self.screen.focused
         return focused is not self and isinstance(focused, Lines)
 
-    @property
-    def _is_one_of_lists(self) -> bool:
-        """Whether keys move here, and another list of this screen could have them."""
+    def _choose_edge(self, has_focus: bool) -> None:
+        """Panels have bright edges if keys move here, and another list of this screen could have them."""
         lists = (one for one in self.screen.query(Lines) if one.can_focus and one.display)
-        return self.has_focus and len(list(lists)) > 1
+        self._edge = "accent" if has_focus and len(list(lists)) > 1 else "edge"
 
     def on_focus(self) -> None:
+        self._choose_edge(True)
         self.refresh()
 
     def on_blur(self) -> None:
+        self._choose_edge(False)
         self.refresh()
 
     def _more_below(self) -> str:

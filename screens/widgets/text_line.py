@@ -8,6 +8,8 @@ from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widgets import Input
 
+_LINE_END = "⏎"  # stands in the line for what separates pasted lines
+
 
 class LineInput(Input):
     """Edits in the order typed.
@@ -16,13 +18,14 @@ class LineInput(Input):
     with a backspace in one piece, as over a slow connection, would overtake it.
     """
 
-    async def _on_key(self, event: events.Key) -> None:
-        bindings = () if event.is_printable else self._bindings.key_to_bindings.get(event.key, ())
-        for binding in bindings:
-            if "." not in binding.action and await self.app.run_action(binding.action, self):
-                event.stop()
-                event.prevent_default()
-                return
+    async def on_key(self, event: events.Key) -> None:
+        """Runs before the handler of Textual's Input, which inserts letters."""
+        found = None if event.is_printable else self.screen.active_bindings.get(event.key)
+        if found is None or found.node is not self or "." in found.binding.action:
+            return
+        if await self.app.run_action(found.binding.action, self):
+            event.stop()
+            event.prevent_default()
 
 
 class TypedText(LineInput):
@@ -30,14 +33,22 @@ class TypedText(LineInput):
 
     BINDINGS = [Binding("tab", "screen.complete", show=False)]  # noqa: RUF012
 
+    @property
+    def whole(self) -> str:
+        return self.value
+
 
 class PastedLines(TypedText):
     """Keeps all lines of a pasted text; Textual's keeps the first."""
 
+    @property
+    def whole(self) -> str:
+        return self.value.replace(_LINE_END, "\n")
+
     def on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
-        self.replace("⏎".join(event.text.splitlines()), *self.selection)
+        self.replace(_LINE_END.join(event.text.splitlines()), *self.selection)
 
 
 class FilterInput(LineInput):

@@ -107,6 +107,8 @@ def gpu_in_pane(home: str, pid: str) -> list[str]:
     found: list[str] = []
 
     async def story(seen: Seen) -> None:
+        await seen.until_shows("0 Tesla T4")
+        await seen.press("home")  # the cursor opens on a run where runs were read before GPUs
         await until_pane_shows(seen, "GPU 0 Tesla T4", "PROCESSES", pid)
         await seen.press("down")
         await until_pane_shows(seen, "GPU 1 Tesla T4", "no process uses this GPU")

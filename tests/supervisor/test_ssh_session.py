@@ -71,7 +71,7 @@ def test_a_run_started_over_ssh_goes_on_when_the_connection_breaks_and_is_there_
     first.type(b"a")  # the same job once more, as a run of its own
     first.wait_for_text(b"again?")
     first.type(b"y")
-    wait_for(lambda: run_cli.run(2), "the second run")
+    wait_for(lambda: first.read() and run_cli.run(2), "the second run")  # a terminal takes what it is sent
     run_cli.running(2)
     wait_for(lambda: first.read() and shows(first.seen, "1 running"), "1 running")
     breaks(server, first)
