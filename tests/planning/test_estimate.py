@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +85,17 @@ def test_tracin_takes_no_more_than_its_budget() -> None:
     bounds([compare_tracin(draw_tracin(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
 
 
+@pytest.fixture
+def frames_keep_arguments() -> Iterator[None]:
+    """As torch.compile may leave a process: a frame keeps what it passed on until the call returns."""
+    from torch._dynamo.eval_frame import set_eval_frame
+
+    before = set_eval_frame(False)
+    yield
+    set_eval_frame(before)
+
+
+@pytest.mark.usefixtures("frames_keep_arguments")
 def test_tracin_in_other_ways_takes_no_more_than_its_budget() -> None:
     drawn = [
         (seed, draw_other(random.Random(seed), most_entities=3000, flop=3e8))
