@@ -88,11 +88,12 @@ def test_tracin_takes_no_more_than_its_budget() -> None:
 @pytest.fixture
 def frames_keep_arguments() -> Iterator[None]:
     """As torch.compile may leave a process: a frame keeps what it passed on until the call returns."""
-    from torch._dynamo.eval_frame import set_eval_frame
+    from torch._dynamo import eval_frame
 
-    before = set_eval_frame(False)
+    swap: Any = eval_frame.set_eval_frame  # type: ignore[attr-defined]
+    before = swap(False)
     yield
-    set_eval_frame(before)
+    swap(before)
 
 
 @pytest.mark.usefixtures("frames_keep_arguments")
