@@ -27,7 +27,9 @@ ScreenName = Literal[
     "predictions",
     "explanation",
 ]
-Needs = Literal["nothing", "row", "chart", "run", "unfinished run", "ended run", "resumable run", "model"]
+Needs = Literal[
+    "nothing", "row", "chart", "run", "unfinished run", "ended run", "resumable run", "model", "answers"
+]
 
 EVERYWHERE: frozenset[ScreenName] = frozenset(get_args(ScreenName))
 DASHBOARD: frozenset[ScreenName] = frozenset({"dashboard"})
@@ -67,6 +69,9 @@ class Action:
 
 
 ACTIONS: tuple[Action, ...] = (
+    Action(
+        "tab", "tab", "next page", "Next page of the run; a click opens any.", "screen.turn", RUN | HOST_RUN
+    ),
     Action(
         "enter",
         "⏎",
@@ -113,15 +118,23 @@ ACTIONS: tuple[Action, ...] = (
     Action("minus", "-", "remove", "Remove the run that is marked.", "screen.remove_run", CHART),
     Action("down", "↓", "run", "Mark the next run; ↑ goes back.", "screen.next_run", CHART, in_footer=False),
     Action("up", "", "run", "Mark the run before.", "screen.run_before", CHART, in_footer=False),
+    Action(
+        "V",
+        "V",
+        "verify",
+        "Retrain without these triples, to check the explanations; asks first.",
+        "screen.verify",
+        EXPLANATION,
+    ),
     Action("T", "T", "end", "End your process under the cursor (SIGTERM).", "screen.end", GPU),
     Action("K", "K", "kill", "Kill your process under the cursor (SIGKILL).", "screen.kill", GPU),
     Action(
         "n",
         "n",
         "new run",
-        "Choose a job and see its plan.",
+        "Choose a job and see its plan; of a run, begin with its job.",
         "app.new",
-        DASHBOARD | GPU | PROFILES | HISTORY | HOSTS,
+        DASHBOARD | GPU | RUN | PROFILES | HISTORY | HOSTS,
     ),
     Action(
         "slash",
@@ -256,7 +269,7 @@ ACTIONS: tuple[Action, ...] = (
         INFLUENCES,
     ),
     Action("w", "w", "write", "Write the shown rows to a file.", "screen.write", INFLUENCES | HISTORY),
-    Action("l", "l", "log", "Enlarge or shrink the log.", "screen.log", RUN | HOST_RUN),
+    Action("l", "l", "log", "The page of the log, and back.", "screen.log", RUN | HOST_RUN),
     Action(
         "L", "L", "level", "Log level: all, warnings and errors, errors only.", "screen.level", RUN | HOST_RUN
     ),
@@ -329,7 +342,7 @@ ACTIONS: tuple[Action, ...] = (
         "i",
         "i",
         "influences",
-        "This run's influences or explanations, or the newest.",
+        "This run's influences or explanations; of a model, trace it or show the newest.",
         "app.influences",
         DASHBOARD | RUN,
     ),
@@ -340,6 +353,16 @@ ACTIONS: tuple[Action, ...] = (
         "Ask the model of this run: its ranked answers, and why.",
         "app.predictions",
         RUNS,
+        "answers",
+        in_footer=False,
+    ),
+    Action(
+        "E",
+        "E",
+        "evaluate",
+        "Rank the test triples by the model of this run, by relation and degree.",
+        "screen.evaluate",
+        RUN,
         "model",
         in_footer=False,
     ),
@@ -415,11 +438,13 @@ def _applies_to(needs: Needs, run: Run | None) -> bool:
         return needs in _OF_NO_RUN
     if needs == "unfinished run":
         return not run.ended
-    if needs == "model":
+    if needs in ("model", "answers"):
         from kgops.workloads.results import is_answered, leaves
 
+        if needs == "answers" and is_answered(run.workload):
+            return True
         trained = leaves(run.workload, "model") and run.ended
-        return is_answered(run.workload) or (trained and (run.state == "succeeded" or run.metric is not None))
+        return trained and (run.state == "succeeded" or run.metric is not None)
     if needs == "resumable run":
         return run.ended and run.state != "succeeded"
     return run.ended if needs == "ended run" else True

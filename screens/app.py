@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.app import App, SystemCommand
@@ -18,6 +19,7 @@ from kgops.errors import KgopsError
 from kgops.present.wording import error_text, notification, through_tmux
 from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
+from screens.background import begin
 from screens.console import Console
 from screens.feed import Feed
 from screens.feed_state import FeedState
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from kgops.cli.session import Session
     from kgops.hosts.registry import Host
+    from kgops.present.drafts import Draft
     from screens.benchmarks import Benchmarks
     from screens.dashboard import Dashboard
     from screens.history import History
@@ -223,10 +226,15 @@ class KgopsApp(Console, inherit_bindings=False):
     def open_new_run(
         self, gpu: str | None = None, where: str | None = None, profile: str | None = None
     ) -> None:
+        from kgops.present.drafts import Draft
+
+        self.open_draft(Draft(gpu=gpu, where=where, profile=profile))
+
+    def open_draft(self, draft: Draft, remark: str = "") -> None:
         from screens.new_run import NewRun
 
         self.feed.start()  # a key pressed before the first paint cancels the start on mount
-        self.push_screen(NewRun(gpu, where, profile))
+        self.push_screen(NewRun(draft, remark))
 
     def action_influences(self) -> None:
         from kgops.workloads.results import leaves
@@ -237,7 +245,25 @@ class KgopsApp(Console, inherit_bindings=False):
         if run is not None and leaves(run.workload, "explanations"):
             self.open_explanation(run)
             return
-        self.push_screen(Influences(run if run is not None and leaves(run.workload, "influences") else None))
+        if run is None or leaves(run.workload, "influences"):
+            self.push_screen(Influences(run))
+        elif leaves(run.workload, "model"):
+            begin(self, partial(self._trace, run))
+        else:
+            self.push_screen(Influences(None))
+
+    async def _trace(self, run: Run) -> None:
+        """The newest influences of this model, or New run for them."""
+        from kgops.present import influences
+        from kgops.present.drafts import Draft
+        from screens.influences import Influences
+
+        here = self.screen
+        found = await asyncio.to_thread(influences.newest, self.home, run.id)
+        if self.screen is here and found is not None:
+            self.push_screen(Influences(found))
+        elif self.screen is here:
+            self.open_draft(Draft("tracin", {"run": str(run.id)}))
 
     def open_explanation(self, run: Run) -> None:
         from screens.explanation import Explanation
@@ -390,6 +416,27 @@ def open_screens(in_browser: tuple[int, int] | None = None, hosts: Sequence[Host
     """`kgops tui`: returns the exit code when the app ends, nonzero after a crash.
 
     `in_browser`: columns and lines of the browser, which can show all Unicode signs."""
-    app = KgopsApp(find_home(), unicode=True if in_browser else None, hosts=hosts)
+    from screens.dashboard import TOUR
+
+    unicode = True if in_browser else None
+    app = KgopsApp(find_home(), unicode=unicode, hosts=hosts)
     app.run(size=in_browser)
+    if app.return_code == TOUR:
+        home = _tour()
+        os.environ["KGOPS_HOME"] = str(home.path)  # for commands that the tour shows or starts
+        app = KgopsApp(home, unicode=unicode)
+        app.run(size=in_browser)
     return app.return_code or 0
+
+
+def _tour() -> Home:
+    """The separate home with sample data, made where there is none."""
+    from kgops.cli.output import tell
+    from kgops.tour import home as homes
+    from kgops.tour.filling import fill
+
+    home = homes.default_home()
+    if not homes.is_tour(home):
+        tell(f"Making sample data in {home.path}; your own home is not touched.")
+        fill(home, tell, ())
+    return home

@@ -16,10 +16,8 @@ from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
 from screens.widgets.chart_axis import on_axis
 from screens.widgets.curve_panels import Level, level_of, memory_levels
-from screens.widgets.overlay import Cell, Layer, cells, pieces
+from screens.widgets.overlay import HUES, LETTERS, Cell, Layer, cells, pieces
 
-LETTERS = "ABCDEFGH"
-_TONES = ("accent", "other", "good", "warn", "text", "bad", "strong", "dim")
 SMOOTHINGS = (0.0, 0.6, 0.9)  # weights of what came before
 _LEAST_HEIGHT = 5
 _LEAST_VALUE, _WIDEST_TABLE = 14, 150  # columns
@@ -178,7 +176,7 @@ def _run(plot: Plot, i: int, value: str, columns: Columns) -> Row:
     room = columns.width_of("RUN") - len(letter)
     label = fitted(f"{run.id} {run.workload} {one_line(run.label)}", room)
     who = [
-        Piece(letter, _TONES[i]),
+        Piece(letter, HUES[i]),
         Piece(label + " " * (room - width_of(label)), "strong" if marked else "text"),
     ]
     if not curve.points:
@@ -322,7 +320,7 @@ def _layers(plot: Plot, y: _YAxis, axis: Axis) -> Iterator[Layer]:
     single = len(plot.runs) == 1
     faint = []
     for i, curve in enumerate(plot.curves):
-        tone = _TONES[i]
+        tone = HUES[i]
         smooth = _columns(plot, curve.points, [y.share(axis, value) for value in curve.smooth])
         yield Layer(smooth, tone, "" if single or not curve.points else LETTERS[i], tone)
         if plot.view.smoothing:

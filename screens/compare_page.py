@@ -11,12 +11,11 @@ from kgops.present.rows import BLANK, Piece, Row, stacked, text_row
 from kgops.present.wording import short_amount, sign_of, state_of, took
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import chart_heading
-from screens.widgets.overlay import overlay
+from screens.widgets.overlay import HUES, LETTERS, overlay
 
 if TYPE_CHECKING:
     from kgops.present.comparison import Comparison, Difference, Metric
 
-LETTERS = "ABCDEFGH"  # one letter per run: works on any terminal, without colour
 _GAP = "  "
 _NUMBER, _RATIO = 10, 8  # columns
 _NARROWEST, _HEIGHT, _AXIS = 50, 7, 8  # of a chart
@@ -41,9 +40,9 @@ def run_rows(comparison: Comparison, width: int) -> list[Row]:
         for whom, run in zip(who, comparison.runs, strict=True)
     ]
     longest = max(map(width_of, names))
-    for letter, name, run in zip(LETTERS, names, comparison.runs, strict=False):
+    for letter, hue, name, run in zip(LETTERS, HUES, names, comparison.runs, strict=False):
         end = f" {state_of(run)}  {took(run)}".rstrip()
-        pieces = (Piece(f"{letter}  ", "accent"), Piece(padded(name, longest)), Piece("  "), sign_of(run))
+        pieces = (Piece(f"{letter}  ", hue), Piece(padded(name, longest)), Piece("  "), sign_of(run))
         out.append(Row((*pieces, Piece(fitted(end, 28), "dim")), run.id))
     return out
 
@@ -187,8 +186,8 @@ class _Table:
     def _head(self, title: str, indent: int = 1) -> Row:
         """Heading with the letters of the runs: left-aligned over text, right-aligned over numbers."""
         pieces = [Piece(padded(fitted(title, self._name), self._name), "head")]
-        for letter in LETTERS[: self._count]:
-            pieces += [Piece(_GAP), Piece(padded(f"{letter:>{indent}}", self._cell), "accent")]
+        for letter, hue in zip(LETTERS[: self._count], HUES, strict=False):
+            pieces += [Piece(_GAP), Piece(padded(f"{letter:>{indent}}", self._cell), hue)]
         return Row(tuple(pieces))
 
     def _row(self, name: str, cells: Sequence[str], *, tone: str = "text") -> Row:

@@ -9,6 +9,7 @@ from textual.app import App
 
 if TYPE_CHECKING:
     from kgops.cli.session import Session
+    from kgops.present.drafts import Draft
     from kgops.settings import Home
     from screens.feed import Feed
     from screens.symbols import Tones
@@ -45,6 +46,10 @@ class Console(App[None], inherit_bindings=False):
         self, gpu: str | None = None, where: str | None = None, profile: str | None = None
     ) -> None:
         """Planned for that GPU, which need not be in this machine, or for the host `where`, with that profile."""
+        raise NotImplementedError
+
+    def open_draft(self, draft: Draft, remark: str = "") -> None:
+        """New run, with these values in its fields. `remark`: what a person should know of them."""
         raise NotImplementedError
 
     async def open_history(self, text: str) -> None:

@@ -12,6 +12,7 @@ from textual.containers import Horizontal
 from kgops.jobs.text import one_line
 from kgops.present.rows import Piece, Row, text_row, title
 from screens.actions import ScreenName
+from screens.background import begin
 from screens.beside import HasPane
 from screens.feed_state import DASHBOARD, FeedState
 from screens.widgets.keys import Keys
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from screens.copying import Copyable
     from screens.feed_state import Wanted
     from storage.runs import Run
+
+
+TOUR = 100  # the console's result where a person wants to look around with sample data
 
 
 class Dashboard(HasPane):
@@ -86,7 +90,9 @@ class Dashboard(HasPane):
 
     def open_chosen(self) -> None:
         key = self.query_one("#body", Lines).key
-        if isinstance(key, tuple) and key[0] == "alerts":
+        if isinstance(key, tuple) and key[0] == "start":
+            self.action_begin(key[1])
+        elif isinstance(key, tuple) and key[0] == "alerts":
             self._all_alerts = not self._all_alerts
             self.draw()
         elif isinstance(key, tuple) and key[0] == "gpu":
@@ -161,6 +167,22 @@ class Dashboard(HasPane):
 
         self._start(lambda session: run_calls.acknowledge(session, names))
 
+    def action_begin(self, what: str) -> None:
+        """What the first screen of an empty home offers."""
+        if what == "demo":
+            begin(self.app, self._start_demo)
+        elif what == "tour":
+            self.app.exit(return_code=TOUR)
+        else:
+            self.kgops.open_new_run()
+
+    async def _start_demo(self) -> None:
+        from screens import run_calls
+
+        started = await self.kgops.carry_out(run_calls.start_demo)
+        if started is not None and self.app.screen is self:
+            self.kgops.open_run(started)
+
     def gpus(self) -> list[tuple[int, str]]:
         """Numbers and names."""
         return [
@@ -182,12 +204,12 @@ class Dashboard(HasPane):
         return title(f"kgops · {self._host}", right, width, *between)
 
     def _point_at_first(self, body: Lines) -> None:
-        """The cursor opens on an alert, a GPU or an ended run, and on what runs only if there is nothing else."""
+        """The cursor opens on an alert, a first step, a GPU or an ended run, else on what runs."""
         if self._has_pointed or self._state.wanted is None:
             return
         keys = [row.key for row in body.rows if row.key is not None]
         active = {one.run.id for one in self._state.overview.running} if self._state.overview else set()
-        alerts = [key for key in keys if isinstance(key, tuple) and key[0] == "alert"]
+        alerts = [key for key in keys if isinstance(key, tuple) and key[0] in ("alert", "start")]
         body.point_at(next((key for key in (*alerts, *keys) if key not in active), keys[0] if keys else None))
         self._has_pointed = self._state.overview is not None or self._state.error_text is not None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kgops.jobs.on_device import CPU
@@ -10,7 +11,7 @@ from kgops.jobs.text import clock, one_line
 from kgops.present.columns import LABEL, METRIC, NUMBER_AND_WORKLOAD, RATE, STATE, TOOK, RunTable, own
 from kgops.present.formats import duration, fitted, width_of
 from kgops.present.gpu_cells import host_line
-from kgops.present.rows import Piece, Row, stacked, text_row, text_rows
+from kgops.present.rows import BLANK, Piece, Row, stacked, text_row, text_rows
 from kgops.present.wording import (
     alert_row,
     attempt_of,
@@ -22,6 +23,7 @@ from kgops.present.wording import (
     state_of,
 )
 from screens.dashboard_gpus import expected_start_of, gpu_rows, process_rows
+from screens.widgets.bar import filled
 from screens.widgets.curve_panels import sparkline
 
 if TYPE_CHECKING:
@@ -33,14 +35,15 @@ if TYPE_CHECKING:
 
 _MOST_ALERTS, _FEW_ALERTS, _MOST_NOTES = 6, 3, 2
 _TALL, _LEAST_RECENT = 30, 8  # lines
-_NO_RUNS = (
-    "No runs yet. Press n to choose a job and see its plan, or use a shell:",
-    "",
-    "  kgops run                      demo: train on Nations, then a TracIn run",
-    "  kgops train --dataset nations  train ConvE or any PyKEEN model",
-    "  kgops exec -- python train.py  supervise any command",
-    "",
-    "Runs appear here at once and go on when you close this screen.",
+_NO_RUNS = "No runs yet. kgops trains models of knowledge graphs and keeps what was measured."
+_STARTS = (
+    ("demo", "Train on Nations", "about 30 seconds, then trace ten predictions"),
+    ("tour", "Look around", "sample data in a separate home; yours stays empty"),
+    ("own", "Use my own files", "choose data and see the plan before it starts"),
+)
+_IN_A_SHELL = (
+    "kgops train --dataset nations  train ConvE or any PyKEEN model",
+    "kgops exec -- python train.py  supervise any command",
 )
 _PEAK = "peak or reason"
 _WIDE = 114  # columns from which metrics are shown in full
@@ -74,7 +77,7 @@ def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False)
         sections.append(_recent(recent, first, width))
         sections.append(process_rows(state, width, height - taken - len(recent) - 2))
     elif state.error_text is None:
-        sections.append([text_row(line, width, "text") for line in _NO_RUNS])
+        sections.append([*_welcome(width)])
     return stacked(sections)
 
 
@@ -86,6 +89,20 @@ def _host(state: FeedState) -> list[Row]:
         return []
     has_gpus = state.gpus is None or (bool(state.gpus) and state.unusable is None)
     return [Row(tuple(host_line(state.host, None if has_gpus else CPU)))]
+
+
+def _welcome(width: int) -> Iterator[Row]:
+    """Each start is one click, or Enter under the cursor."""
+    yield text_row("WELCOME", width, "head")
+    yield from text_rows(_NO_RUNS, width)
+    yield BLANK
+    for name, words, what in _STARTS:
+        act = f"screen.begin({name!r})"
+        yield Row(
+            (Piece(f"⏎ {words:<18}", "accent", act), *text_row(what, width - 20).pieces), ("start", name)
+        )
+    yield BLANK
+    yield from (text_row(line, width, "dim") for line in ("In a shell:", *_IN_A_SHELL))
 
 
 # --- runs ---
@@ -159,7 +176,8 @@ def _metric_width(width: int) -> int:
 
 def _running_row(one: RunningRun, columns: RunTable, spark: int) -> Row:
     run = one.run
-    progress = Piece(progress_of(run, columns.width_of("progress")))
+    room = columns.width_of("progress")
+    progress: Piece | list[Piece] = filled(progress_of(run, room), run.done or 0.0, run.total or 0.0, room)
     if run.done is None:
         progress = Piece(attempt_of(run) or since(run) or state_of(run), "dim")
     cells = {

@@ -22,6 +22,7 @@ from screens.background import begin
 from screens.feed_state import OneRun
 from screens.influences_page import path_lines
 from screens.run_screen import RunScreenBase
+from screens.widgets.bar import part_bar
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import StorageError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
+_BAR = 10  # columns
 _MOST_LISTED = 6  # predictions in sight above the details
 _RETRAINED = (
     ("retrained_all", "with all"),
@@ -133,6 +135,32 @@ class Explanation(RunScreenBase):
     def action_other_list(self) -> None:
         self.focus_next()
 
+    def action_verify(self) -> None:
+        """In a run of its own."""
+        from screens.widgets.dialogs import Confirmation
+
+        run, explained = self._run, self._explained
+        if not run.ended or (explained is not None and explained.verification is not None):
+            self.say(
+                "the explanations are verified already" if run.ended else "the run has not ended", "warn"
+            )
+            return
+
+        def answered(sure: bool | None) -> None:
+            if sure:
+                begin(self.app, self._verify)
+
+        question = f"retrain the model a few times, to verify the explanations of run {run.id}?"
+        self.app.push_screen(Confirmation(question), answered)
+
+    async def _verify(self) -> None:
+        from screens import run_calls
+
+        run = self._run
+        started = await self.kgops.carry_out(lambda session: run_calls.verify(session, run))
+        if started is not None and self.app.screen is self:
+            self.app.push_screen(Explanation(started))
+
     def on_resize(self) -> None:
         begin(self, self._search, instead="paths")
 
@@ -231,17 +259,21 @@ def _triples(one: ExplainedPrediction, width: int) -> list[Row]:
     columns = Columns(
         (
             Column("EFFECT", 8, right=True),
+            Column("", _BAR),
             Column("head · relation · tail", 30, grows=True),
             Column("about", 12),
         ),
         width,
     )
     rows = [columns.heading()]
+    largest = max((abs(fact.effect) for fact in one.facts if fact.effect is not None), default=0.0)
     for fact in one.facts:
         effect = "n/a" if fact.effect is None else f"{fact.effect:+.3g}"
         words = " · ".join(map(one_line, fact.triple))
         about = "same two" if fact.pair else ""
-        rows.append(columns.row((Piece(effect, "strong"), Piece(words), Piece(about, "dim"))))
+        effect_size = abs(fact.effect or 0.0) / largest if largest else 0.0
+        bar = part_bar(effect_size, _BAR, "accent" if (fact.effect or 0.0) < 0 else "warn")
+        rows.append(columns.row((Piece(effect, "strong"), bar, Piece(words), Piece(about, "dim"))))
     return rows
 
 

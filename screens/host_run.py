@@ -85,7 +85,7 @@ class HostRun(RunView, ChangesHostRuns):
     def draw(self) -> None:
         is_old = self._state.reach != "live" and self._detail is not None
         for lines in self.query(Lines):
-            if lines.id in ("body", "lines"):
+            if lines.id in ("tabs", "body", "lines"):
                 lines.fade(is_old)
         if self._detail is None:
             words = self._state.problem or f"asking {self._host.name} …"

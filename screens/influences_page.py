@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kgops.errors import Unavailable, Usage
-from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.present.formats import fitted
+from kgops.present.formats import fitted, shortened
 from kgops.present.influences import RunInfluences, Step
-from kgops.present.rows import Column, Columns, Piece, Row, text_row
+from kgops.present.rows import Column, Columns, Piece, Row, text_row, text_rows
+from screens.widgets.bar import SIDES, signed_bar
 from storage.influences import Influence, TestTriple
 
 _SIDES = ("both", "proponents", "opponents")
-_BAR = 8
+_TRIPLE = "head · relation · tail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def test_rows(influences: RunInfluences | None, width: int, error_text: str | No
         ]
     for test in influences.tests:
         tone = "warn" if test.trouble else "text"
-        words = f"{test.test:>3}  {_triple_text(influences, test.head, test.relation, test.tail)}"
-        rows.append(text_row(words, width, tone, key=test.test))
+        named = _triple_text(influences, (test.head, test.relation, test.tail), width - 5)
+        rows.append(text_row(f"{test.test:>3}  {named}", width, tone, key=test.test))
     return rows
 
 
@@ -111,21 +111,25 @@ def influence_rows(
     shown = influence_filter.of(influences, test)
     columns = Columns(
         (
-            Column("INFLUENCE", 2 * _BAR + 1),
+            Column(SIDES, len(SIDES)),
             Column("score", 10, right=True),
-            Column("head · relation · tail", 20, grows=True),
+            Column(_TRIPLE, 20, grows=True),
         ),
         width,
     )
     all_found = influences.by_test.get(test.test, ())
     counted = f"{len(shown)} of {len(all_found)}: {influence_filter.description(influences)}"
-    rows = [text_row(counted, width, "dim"), columns.heading()]
+    head = Row((Piece("INFLUENCES", "head"), Piece(f"  {fitted(counted, width - 12)}", "dim")))
+    tested = " · ".join(one_line(influences.name_of(one)) for one in (test.head, test.relation, test.tail))
+    rows = [head, *text_rows(f"{test.test}  {tested}", width, "strong"), columns.heading()]
     largest = max((abs(influence.score) for influence in all_found), default=0.0)
     for influence in shown:
-        words = Piece(_triple_text(influences, influence.head, influence.relation, influence.tail))
+        named = (influence.head, influence.relation, influence.tail)
+        words = Piece(_triple_text(influences, named, columns.width_of(_TRIPLE)))
+        bar = signed_bar(influence.score, largest)
         rows.append(
             columns.row(
-                [_bar(influence.score, largest), Piece(f"{influence.score:+#.4g}", "strong"), words],
+                [bar, Piece(f"{influence.score:+#.4g}", "strong"), words],
                 key=influence.rank,
             )
         )
@@ -195,12 +199,6 @@ def write(name: str, records: Sequence[dict[str, object]]) -> Path:
     return path
 
 
-def _triple_text(influences: RunInfluences, *labels: str) -> str:
-    return " · ".join(one_line(influences.name_of(label)) for label in labels)
-
-
-def _bar(score: float, largest: float) -> Piece:
-    length = max(round(_BAR * share_between(abs(score), 0.0, largest)), 1) if largest and score else 0
-    filled = "▇" * length
-    left, right = (filled, "") if score < 0 else ("", filled)
-    return Piece(fitted(f"{left:>{_BAR}}│{right:<{_BAR}}", 2 * _BAR + 1), "accent")
+def _triple_text(influences: RunInfluences, labels: Sequence[str], width: int) -> str:
+    names = [one_line(influences.name_of(label)) for label in labels]
+    return " · ".join(shortened(names, width - 6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -47,9 +48,9 @@ _PATIENCE_S = 0.3  # before a slow step is announced
 class NewRun(RunScreenBase):
     screen_name: ClassVar[ScreenName] = "new run"
 
-    def __init__(self, gpu: str | None = None, where: str | None = None, profile: str | None = None) -> None:
+    def __init__(self, draft: Draft, remark: str = "") -> None:
         super().__init__()
-        self._draft = Draft(gpu=gpu, where=where, profile=profile)
+        self._draft, self._remark = draft, remark
         self._hosts: dict[str, Host] = {}
         self._offers = Offers()
         self._answer: Answer | None = None
@@ -70,6 +71,8 @@ class NewRun(RunScreenBase):
 
     def on_mount(self) -> None:
         self._what_if = WhatIf(self.kgops.home)
+        if self._remark:
+            self.say(self._remark, "warn")
         begin(self, self._open)
 
     def on_unmount(self) -> None:
@@ -81,7 +84,8 @@ class NewRun(RunScreenBase):
         except KgopsError as error:
             self.say(error_text(error), "bad")
         self._offers = await asyncio.to_thread(self._what_if.offers)
-        self._change(self._draft.with_field("data", self._offers.data[0]).with_field("run", self._newest))
+        first = {"data": self._offers.data[0], "run": self._newest}
+        self._change(replace(self._draft, fields={**first, **self._draft.fields}))
 
     # --- overrides ---
 

@@ -26,6 +26,7 @@ from screens.background import begin
 from screens.explanation import Explanation
 from screens.feed_state import OneRun
 from screens.run_screen import RunScreenBase
+from screens.widgets.bar import part_bar
 from screens.widgets.choices import Choices
 from screens.widgets.dialogs import Prompt
 from screens.widgets.keys import Keys
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _MOST_ANSWERS = 1000
+_BAR = 12
 _OF_QUESTION = "question 1: "
 
 
@@ -181,13 +183,11 @@ class Predictions(RunScreenBase):
         )
 
     def _warn_of_unknown(self, name: str, names: Sequence[str]) -> None:
-        """Not refused: a label may have been typed where names are shown, or an id."""
+        """A label or an id may be meant, which are not listed here: asking checks the name before a run starts."""
         if not name or not names or name in names or name.isdecimal():
             return
         near = ", ".join(one_line(one, 30) for one in completions(name, names)[:3])
-        self.say(
-            f"no name is {one_line(name, 30)!r}{f', but {near}' if near else ''}; x asks all the same", "warn"
-        )
+        self.say(f"no name is {one_line(name, 30)!r}{f'; did you mean {near}?' if near else ''}", "bad")
 
     def action_more(self) -> None:
         self._change(replace(self._question, asks_heads=not self._question.asks_heads))
@@ -289,6 +289,7 @@ def _answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:
             Column("known", 6),
             Column("score", 8, right=True),
             Column("probability", 11, right=True),
+            Column("  ", _BAR),
         ),
         width - len(MORE_BELOW),  # beside numbers, not over them
     )
@@ -303,6 +304,7 @@ def _answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:
             Piece(one.known, "good" if is_new else "dim"),
             Piece(score),
             Piece(amount(one.probability), "dim"),
+            part_bar(one.probability or 0.0, _BAR, "accent"),
         )
         rows.append(columns.row(cells, key=place))
     return rows

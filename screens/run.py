@@ -1,4 +1,4 @@
-"""Run screen: progress, curves, options, attempts, job, artifacts and log of one run."""
+"""Run screen: five pages about one run, the first with its log below."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kgops.present.wording import attempt_of, sign_of, since, state_of, took
 from kgops.supervisor.run_folder import RunFolder
 from screens import run_page
 from screens.actions import ScreenName
+from screens.background import begin
 from screens.copying import Copyable
 from screens.feed_state import FeedState, OneRun
 from screens.marked_chart import MarksCharts
@@ -32,13 +33,26 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 
-class RunView(RunScreenBase):
-    """A run's page above its log. A subclass says where both come from."""
+_NEXT = {
+    "app.predictions": "ask the model",
+    "app.influences": "trace a prediction",
+    "screen.evaluate": "evaluate",
+    "screen.resume": "resume",
+    "screen.again": "again",
+    "app.new": "change and start",
+}
 
+
+class RunView(RunScreenBase):
+    """Pages of a run. A subclass says where they and the log come from."""
+
+    tab: run_page.Tab = "curves"
     chart: str | None = None  # the marked one, where a screen marks charts
     BINDINGS = [  # noqa: RUF012
-        Binding("n", "next_hit(1)", show=False),
-        Binding("N", "next_hit(-1)", show=False),
+        Binding("tab", "turn(1)", show=False),
+        Binding("shift+tab", "turn(-1)", show=False),
+        Binding("right_square_bracket", "next_hit(1)", show=False),
+        Binding("left_square_bracket", "next_hit(-1)", show=False),
     ]
 
     def __init__(self, run: Run) -> None:
@@ -48,6 +62,7 @@ class RunView(RunScreenBase):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
+        yield Lines(id="tabs")
         yield Lines(id="body", scrolls=True, panels=True)
         yield RunLog(self.log_path)
         yield Keys()
@@ -72,13 +87,25 @@ class RunView(RunScreenBase):
             texts.append(Copyable("e", "executed command", value_text(command)))
         return texts
 
+    def action_tab(self, tab: run_page.Tab) -> None:
+        self.tab = tab
+        body, log = self.query_one("#body", Lines), self.run_log
+        body.display, log.display = tab != "log", tab in ("curves", "log")
+        log.set_class(tab == "log", "alone")
+        (log.lines if tab == "log" else body).focus()
+        self.draw()
+        body.action_edge(False)
+
+    def action_turn(self, by: int = 1) -> None:
+        at = run_page.TABS.index(self.tab) + by
+        self.action_tab(run_page.TABS[at % len(run_page.TABS)])
+
     def action_log(self) -> None:
-        """Toggles the log between full height and the lower part."""
-        log = self.run_log
-        log.toggle_class("tall")
-        log.lines.focus() if log.has_class("tall") else self.query_one("#body", Lines).focus()
+        self.action_tab("curves" if self.tab == "log" else "log")
 
     def action_search(self) -> None:
+        if not self.run_log.display:
+            self.action_tab("log")
         self.run_log.search()
 
     def action_level(self) -> None:
@@ -105,11 +132,23 @@ class RunView(RunScreenBase):
             )
         )
 
+    @property
+    def next_steps(self) -> list[tuple[str, str, str]]:
+        """What a person does with a run that has ended: key, words and action."""
+        if not self._run.ended:
+            return []
+        has_model = self.allows("app.predictions")
+        offered = [one for one in self.offered if has_model or one.does != "app.influences"]
+        return [(one.sign, _NEXT[one.does], one.does) for one in offered if one.does in _NEXT]
+
     def draw(self) -> None:
         if self._detail is not None:
             body = self.query_one("#body", Lines)
-            page = run_page.rows(self._detail, body.room, self.size.height, self.chart)
+            page = run_page.rows(
+                self._detail, body.room, self.size.height, self.tab, self.chart, self.next_steps
+            )
             body.show(page)
+            self.query_one("#tabs", Lines).show([run_page.tabs(self._detail, self.tab)])
         self.run_log.grows(not self._run.ended)
         self.show_title()
 
@@ -129,6 +168,32 @@ class RunScreen(RunView, ChangesRuns, MarksCharts):
     def subject(self) -> Run:
         return self._run
 
+    def open_new_run(self) -> None:
+        """With the job of this run in its fields."""
+        begin(self.app, self._change_job)
+
+    async def _change_job(self) -> None:
+        from screens import run_calls  # imports half of kgops
+
+        run = self._run
+        found = await self.kgops.carry_out(lambda session: run_calls.draft_of(session, run))
+        if found is None:
+            return
+        draft, left_out = found
+        remark = f"no fields for {left_out}; `a` starts the whole job again" if left_out else ""
+        self.kgops.open_draft(draft, remark)
+
+    def action_evaluate(self) -> None:
+        begin(self.app, self._evaluate)
+
+    async def _evaluate(self) -> None:
+        from screens import run_calls
+
+        run = self._run
+        started = await self.kgops.carry_out(lambda session: run_calls.evaluate(session, run))
+        if started is not None and self.app.screen is self:
+            self.kgops.open_run(started)
+
     def show_state(self, state: FeedState) -> None:
         if state.wanted != self.wanted:
             return
@@ -147,7 +212,7 @@ class RunScreen(RunView, ChangesRuns, MarksCharts):
 
     @property
     def charts(self) -> list[str]:
-        return [] if self._detail is None else chart_names(self._detail)
+        return [] if self._detail is None or self.tab != "curves" else chart_names(self._detail)
 
     @property
     def charted_runs(self) -> tuple[int, ...]:

@@ -80,6 +80,42 @@ def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
     return runs.get(session.conn, _launched(session, job, force=force))
 
 
+def draft_of(session: Session, run: Run) -> tuple[Draft, str]:
+    """The job of a run in the form, and the names of the settings for which the form has no field."""
+    from kgops.cli.command_line import job_of_run
+    from kgops.present import drafts
+
+    _check_exists(session, run)
+    return drafts.draft_of(job_of_run(session, str(run.id)))
+
+
+def evaluate(session: Session, run: Run) -> Run | None:
+    """Ranks the test triples of a training by its model."""
+    from kgops.present.asking import with_run
+    from kgops.workloads.job_files import read_job
+
+    _check_exists(session, run)
+    job = read_job({"workload": "evaluate", "evaluate": {"run": run.id}}, "this evaluation")
+    return runs.get(session.conn, _launched(session, with_run(session.home, session.conn, job), force=False))
+
+
+def verify(session: Session, run: Run) -> Run | None:
+    """Explains the same again, with retrainings that check it."""
+    from kgops.cli.command_line import job_of_run
+    from kgops.workloads.job_files import read_job
+
+    _check_exists(session, run)
+    table = job_of_run(session, str(run.id)).as_table()
+    job = read_job({**table, "explain": {**table["explain"], "verify": True}}, "this explanation")
+    return runs.get(session.conn, _launched(session, job, force=False))
+
+
+def start_demo(session: Session) -> Run | None:
+    from kgops.cli.run import demo_job
+
+    return runs.get(session.conn, _launched(session, demo_job(), force=False))
+
+
 def start_or_find(session: Session, job: Job) -> Run | None:
     """The run that has the job's result, or will have it: an earlier one, else a new one."""
     from kgops.present import asking

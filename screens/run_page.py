@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, get_args
 
 from kgops.jobs.text import one_line
 from kgops.present import run_sections
@@ -19,30 +19,74 @@ if TYPE_CHECKING:
     from kgops.present.run_detail import RunDetail
     from storage.runs import Run
 
+Tab = Literal["curves", "memory", "options", "log", "record"]
+TABS: tuple[Tab, ...] = get_args(Tab)
+Step = tuple[str, str, str]  # key, words and action
+
 _BAR, _SHORT_BAR = 24, 16
 _WIDE = 100  # columns from which the long bar fits
 _FILES_SHOWN = 12
 _WIDEST = 150  # columns; wider tables are hard to follow
 
 
-def rows(detail: RunDetail, width: int, height: int, marked: str | None = None) -> list[Row]:
+def tabs(detail: RunDetail, now: Tab) -> Row:
+    pieces: list[Piece] = []
+    for tab in TABS:
+        act = f"screen.tab({tab!r})"
+        pieces += [Piece(f" {tab.capitalize()} ", "tab" if tab == now else "dim", act)]
+        changed = sum(one.is_changed for one in detail.options) if tab == "options" else 0
+        pieces += [Piece(f"{changed} changed ", "warn", act)] if changed else []
+        pieces.append(Piece(" "))
+    return Row(tuple(pieces))
+
+
+def rows(
+    detail: RunDetail,
+    width: int,
+    height: int,
+    tab: Tab,
+    marked: str | None = None,
+    steps: Sequence[Step] = (),
+) -> list[Row]:
     """`marked`: the curve that Enter zooms."""
-    options = run_sections.options(detail, width)
-    sections = (
-        _state(detail, width),
-        panels(detail, width, height, marked=marked),
-        drawn(run_sections.memory(detail), width),
-        drawn(options, min(width, _WIDEST)),
-        drawn(run_sections.attempts(detail), width) if run_sections.has_retries(detail) else [],
-        _metrics(run_sections.metrics(detail), width),
-        drawn(run_sections.quality(detail), width),
-        drawn(run_sections.messages(detail), width),
-        _notes(detail, width),
-        drawn(run_sections.named_values("JOB", detail.job), width),
-        _artifacts(detail, width),
-        drawn(run_sections.named_values("ENVIRONMENT", detail.environment), width),
+    table = min(width, _WIDEST)
+    retries = drawn(run_sections.attempts(detail), table) if run_sections.has_retries(detail) else []
+    if tab == "curves":
+        return stacked(
+            (
+                [*_state(detail, width), *_next(steps)],
+                retries,
+                panels(detail, width, height, marked=marked),
+                _metrics(run_sections.metrics(detail), width),
+                drawn(run_sections.quality(detail), width),
+                _notes(detail, width),
+            )
+        )
+    if tab == "memory":
+        parts = drawn(run_sections.memory(detail), width)
+        nothing = [
+            text_row("ESTIMATE", width, "head"),
+            text_row("nothing was predicted by part", width, "dim"),
+        ]
+        return stacked((parts or nothing, drawn_facts(run_sections.memory_facts(detail), width), retries))
+    if tab == "options":
+        return drawn(run_sections.options(detail, table), table) or [text_row("no options", width, "dim")]
+    return stacked(
+        (
+            drawn(run_sections.messages(detail), width),
+            drawn(run_sections.named_values("JOB", detail.job), width),
+            _artifacts(detail, width),
+            drawn(run_sections.named_values("ENVIRONMENT", detail.environment), width),
+        )
     )
-    return stacked(sections)
+
+
+def _next(steps: Sequence[Step]) -> list[Row]:
+    """Can be clicked."""
+    pieces = [Piece("next", "dim")] if steps else []
+    for key, words, act in steps:
+        pieces += [Piece(f"   {key}", "accent", act), Piece(f" {words}", "text", act)]
+    return [Row(tuple(pieces))] if pieces else []
 
 
 def _state(detail: RunDetail, width: int) -> list[Row]:

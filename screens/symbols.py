@@ -29,6 +29,7 @@ _DARK = {
     "edge": "#4e4e4e",
     "back": "#121212",
     "cursor": "#303030",
+    "done": "#005f87",
 }
 _LIGHT = {
     "text": "#303030",
@@ -42,6 +43,7 @@ _LIGHT = {
     "edge": "#bcbcbc",
     "back": "#ffffff",
     "cursor": "#dadada",
+    "done": "#afd7ff",
 }
 # Blue, yellow and vermilion are distinct in every kind of colour blindness.
 _SAFE = {
@@ -51,7 +53,10 @@ _SAFE = {
     "warn": "#ffd75f",
     "bad": "#ff8700",
     "other": "#af8787",
+    "done": "#5f5f87",
 }
+
+_GROUNDS = ("back", "cursor", "done")
 
 _COLOURS = {"kgops-dark": _DARK, "kgops-light": _LIGHT, "kgops-safe": _SAFE}
 
@@ -79,12 +84,15 @@ THEMES = {name: _theme(name, colours) for name, colours in _COLOURS.items()}
 def tones_of(theme: str) -> tuple[Tones, Tones]:
     """Styles by tone: plain, and under the cursor."""
     colours = _COLOURS.get(theme, _DARK)
-    named = [name for name in colours if name not in ("back", "cursor")]
+    named = [name for name in colours if name not in _GROUNDS]
 
     def drawn(back: str) -> Tones:
         tones = {name: Style(color=colours[name], bgcolor=back) for name in named}
         tones["head"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         tones["strong"] = Style(color=colours["strong"], bgcolor=back, bold=True)
+        tones["area"] = Style(color=colours["done"], bgcolor=back)
+        tones["done"] = Style(color=colours["strong"], bgcolor=colours["done"])
+        tones["tab"] = Style(color=colours["strong"], bgcolor=colours["cursor"], bold=True)
         return tones
 
     return drawn(colours["back"]), drawn(colours["cursor"])
@@ -165,7 +173,7 @@ class _FewColours(LineFilter):
             meta=style.meta,
         )
         if style.color is not None:
-            tone = _nearest(style.color, colours, ("back", "cursor"))
+            tone = _nearest(style.color, colours, _GROUNDS)
             kept += Style.null() if tone == "dim" and style.bold else self._paints.get(tone, Style.null())
         if style.bgcolor is not None and _nearest(style.bgcolor, colours, ()) != "back":
             kept += Style(reverse=not style.reverse)

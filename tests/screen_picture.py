@@ -21,6 +21,9 @@ _LETTERS = {
     "bad": "b",
     "other": "o",
     "edge": "e",
+    "done": "p",
+    "area": "r",
+    "tab": "n",
 }
 _LEGEND = " ".join(f"{letter}={tone}" for tone, letter in _LETTERS.items())
 _BETWEEN = f"~~~ {_LEGEND}; capitals and _ under the cursor, ? of no theme"

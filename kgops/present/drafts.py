@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from kgops.gpus.known import known_by_short_name
 from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.job import Job
 from kgops.planning.resolve import on_the_cpu
-from kgops.present.draft_fields import DRAFT_OPTIONS, FIELDS, FILTER_FIELDS, STRICT, BadField, value_of
+from kgops.present.draft_fields import DRAFT_OPTIONS, FIELDS, FILTER_FIELDS, STRICT, BadField, shown, value_of
 from kgops.workloads import configurations
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
@@ -98,6 +98,48 @@ def job_of(draft: Draft) -> Job:
     except BadJob as error:
         raise _field_error(error, draft.workload) from error
     return on_the_cpu(job) if draft.gpu == "cpu" and draft.where is None else job
+
+
+def draft_of(job: Job) -> tuple[Draft, str]:
+    """The job in the form, and the names of the settings for which the form has no field."""
+    workload = job.workload if job.workload in FIELDS else "train"
+    stages = [job.settings[name] for name in WORKLOADS[workload].stages or ()] or [job.settings]
+    settings = {name: value for stage in stages for name, value in stage.items() if value is not None}
+    fields = {
+        field.name: shown(settings[field.option.name])
+        for field in FIELDS[workload]
+        if field.option is not None and field.option.name in settings
+    }
+    if job.options.get("filtering") is not True:
+        fields = {
+            name: text for name, text in fields.items() if name not in {one.name for one in FILTER_FIELDS}
+        }
+    else:
+        switched = {name for names in STRICT.values() for name in names if settings.get(name)}
+        fields["strict"] = next((word for word, names in STRICT.items() if set(names) == switched), "")
+        if not settings.get("path_filtering"):
+            fields.pop("max_total_path_length", None)
+    if settings.get("dataset") or settings.get("train"):
+        fields["data"] = settings.get("dataset") or _named(Path(settings["train"]))
+    if "command" in settings:
+        fields["command"] = shlex.join(settings["command"])
+    fields |= {name: str(settings[name]) for name in ("data_directory", "cwd") if name in settings}
+    options = {name: v for name, v in job.options.items() if name in DRAFT_OPTIONS[workload]}
+    draft = Draft(workload, {**fields, "label": job.label}, options, job.profile)
+    return draft, ", ".join(_left_out(job, draft))
+
+
+def _left_out(job: Job, draft: Draft) -> Iterator[str]:
+    """What the form would start otherwise."""
+    try:
+        formed = job_of(draft)
+    except BadField as error:
+        yield error.field
+        return
+    for asked, again in ((job.settings, formed.settings), (job.options, formed.options)):
+        for name in sorted(asked.keys() | again.keys()):
+            if asked.get(name) != again.get(name):
+                yield name
 
 
 def files_of(data: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ UNKNOWN = "n/a"
 NOT_FINITE = "nan/inf"  # a value that was reported; the record keeps no difference between the two
 _LONGEST_DAYS = 9999
 _GROUPED = 1e15  # larger numbers are printed without thousands separators
+_LEAST_NAME = 6  # columns of a name that is cut in the middle
 _MAX_RATIO = 1e4  # beyond it a percentage of the prediction is not printed
 
 
@@ -57,6 +58,27 @@ def fitted(text: str, columns: int) -> str:
         kept += char
     whole_words = kept if text[len(kept)] == " " else kept.rpartition(" ")[0]
     return (whole_words if width_of(whole_words) > columns * 2 // 3 else kept).rstrip() + "…"
+
+
+def shortened(names: Sequence[str], columns: int) -> list[str]:
+    """All names in so many columns together: the longest are cut in the middle, since endings tell them apart."""
+    names = [drawn(name) for name in names]
+    longest = min(max(map(width_of, names), default=0), columns)
+    while longest > _LEAST_NAME and sum(min(width_of(name), longest) for name in names) > columns:
+        longest -= 1
+    return [name if width_of(name) <= longest else _without_middle(name, longest) for name in names]
+
+
+def _without_middle(name: str, columns: int) -> str:
+    first, last = "", ""
+    for start, end in zip(name, reversed(name), strict=True):
+        if width_of(first + start + last) >= columns:
+            break
+        first += start
+        if width_of(first + end + last) >= columns:
+            break
+        last = end + last
+    return f"{first}…{last}"
 
 
 def padded(text: str, columns: int, *, right: bool = False) -> str:

@@ -161,19 +161,20 @@ def users_in_full(gpu: GpuRow) -> str:
 
 
 def memory_bar(gpu: GpuRow, width: int, waiting_mib: float = 0.0) -> list[Piece]:
-    """`width` columns on a track that ends with │. ▒ is memory of whom nobody knows."""
+    """`width` columns on a track that ends with │, in the tone of its pressure. ▒ is memory of whom nobody knows."""
     used, total, runs = gpu.used_mib, gpu.usable_mib, gpu.runs_mib
     if used is None or not total or width < 4:
         return [Piece(" " * width, "dim")]
     mine, others = (min(runs, used), max(used - runs, 0)) if runs is not None else (0, used)
     room = width - 1
+    tone = pressure(gpu)
     columns: list[tuple[int, str, str]] = []
     far = 0.0
-    for part, sign, tone in (
-        (mine, _RUNS, "accent"),
-        (others, *((_OTHERS, "other") if runs is not None else (_UNKNOWN, "text"))),
-        (gpu.reserved_mib, _RESERVED, "accent"),
-        (waiting_mib, _WAITING, "accent"),
+    for part, sign in (
+        (mine, _RUNS),
+        (others, _OTHERS if runs is not None else _UNKNOWN),
+        (gpu.reserved_mib, _RESERVED),
+        (waiting_mib, _WAITING),
     ):
         before = round(share_between(far, 0.0, total) * room)
         far = min(far + part, float(total))

@@ -58,19 +58,26 @@ class RunInfluences:
         return self.names.get(label, label)
 
 
-def newest(home: Home) -> Run | None:
-    """The newest run with a TracIn part that has test triples; otherwise the newest with such a part."""
+def newest(home: Home, model_of: int | None = None) -> Run | None:
+    """The newest run with a TracIn part that has test triples; otherwise the newest with such a part. `model_of`: only
+    those that trace the model of this run."""
     conn = open_reader(home.database)
     try:
         found = [
             run
             for name in leaving("influences")
             for run in run_list.page(conn, run_list.Filter(workload=name), limit=_MOST_LOOKED_AT)
+            if model_of is None or _traces(conn, run, model_of)
         ]
         found.sort(key=lambda run: run.id, reverse=True)
         return next((run for run in found if influences.has_tests(conn, run.id)), found[0] if found else None)
     finally:
         conn.close()
+
+
+def _traces(conn: Connection, run: Run, number: int) -> bool:
+    settings = runs.spec(conn, run.id).job.get(run.workload) or {}
+    return str(settings.get("run")) == str(number)
 
 
 def of_run(home: Home, number: int) -> RunInfluences:

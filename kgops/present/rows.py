@@ -229,13 +229,13 @@ def drawn_facts(facts: Iterable[Fact], width: int) -> list[Row]:
     rows: list[list[Piece]] = []
     used = 0
     for one in facts:
-        tone = "dim" if one.tone == "text" else one.tone
-        text = one_line(f"{one.name} {one.text}")
-        if rows and used + width_of(text) + 3 <= width:
-            rows[-1] += [Piece(" · ", "dim"), Piece(text, tone)]
-            used += width_of(text) + 3
+        room = max(width - width_of(one.name) - 1, 1)
+        pieces = [Piece(f"{one.name} ", "dim"), Piece(fitted(one_line(one.text), room), one.tone)]
+        taken = sum(width_of(piece.text) for piece in pieces)
+        if rows and used + taken + 3 <= width:
+            rows[-1] += [Piece(" · ", "dim"), *pieces]
+            used += taken + 3
         else:
-            cut = text_row(text, width, tone)
-            rows.append(list(cut.pieces))
-            used = width_of(cut.pieces[0].text)
+            rows.append(pieces)
+            used = taken
     return [Row(tuple(pieces)) for pieces in rows]

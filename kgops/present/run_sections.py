@@ -86,6 +86,10 @@ def facts(detail: RunDetail, when: When = local_time) -> list[Fact]:
     return [*named, *tags, *(_origin(event, when) for event in detail.imported)]
 
 
+def memory_facts(detail: RunDetail) -> list[Fact]:
+    return [one for one in facts(detail) if one.name in ("GPU peak", "host peak", "predicted")]
+
+
 def progress(detail: RunDetail) -> Fact | None:
     return Fact("progress", progress_of(detail.run)) if detail.run.done is not None else None
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.numbers import share_between
+from kgops.present.formats import padded
 from kgops.present.rows import Piece
 
 if TYPE_CHECKING:
@@ -20,6 +21,32 @@ def share_bar(done: float, total: float, width: int) -> list[Piece]:
     return [Piece("▇" * full, "accent"), Piece("░" * (width - full), "dim")]
 
 
+def filled(text: str, done: float, total: float, width: int) -> list[Piece]:
+    """A progress bar behind its text."""
+    cells, full = padded(text, width), _columns(done, total, width)
+    return [Piece(cells[:full], "done"), Piece(cells[full:])]
+
+
+def part_bar(share: float, width: int, tone: str) -> Piece:
+    """A part of a whole, to an eighth of a column."""
+    return Piece(_eighths(share, width).ljust(width), tone)
+
+
+def signed_bar(value: float, largest: float) -> list[Piece]:
+    """Below the heading `SIDES`: what opposes goes left, what promotes goes right in another hue."""
+    bar = _eighths(share_between(abs(value), 0.0, largest), _SIDE, rightwards=value >= 0) if largest else ""
+    left, right = ("", bar) if value >= 0 else (bar, "")
+    return [Piece(left.rjust(_SIDE), "warn"), Piece(_LINE, "dim"), Piece(right.ljust(_SIDE), "accent")]
+
+
+def _eighths(share: float, width: int, *, rightwards: bool = True) -> str:
+    """What is there is seen."""
+    full, eighths = divmod(max(round(min(max(share, 0.0), 1.0) * width * 8), 1 if share > 0 else 0), 8)
+    if rightwards:
+        return _FULL * full + _EIGHTHS[eighths].strip()
+    return (_HALF if eighths >= 4 or not full else "") * (eighths > 0) + _FULL * full
+
+
 def _columns(part: float, whole: float, width: int) -> int:
     return min(max(round(share_between(part, 0.0, whole) * width), 1 if part > 0 else 0), width)
 
@@ -30,6 +57,9 @@ _FURTHEST = 1e300  # an infinite ratio has no column
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL, _HALF, _SHADE, _LINE, _ACROSS = "█", "▐", "░", "│", "┃"
 _BEYOND = ("‹", "›")
+
+SIDES = "against│for    "
+_SIDE = 7  # columns
 
 Cell = tuple[str, str]
 

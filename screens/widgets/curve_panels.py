@@ -94,6 +94,7 @@ _AXIS = 8
 _NARROWEST = 34
 _MOST = 8
 _RARELY_WATCHED = ("learning_rate",)  # shown last
+_AREA, _GRID = "⣿", "┈"
 _FAR = 5  # a limit so many times as high as all else would leave the curve flat
 
 
@@ -205,14 +206,30 @@ def _panel(
     lines = braille(x_axis.values(2 * inner), inner, height, low, high)
     heading, named = _heading(curve, levels, width, number, marked)
     at = {height - 1 - level_of(one.mib, low, high, 4 * height) // 4: one for one in reversed(levels)}
+    ticks = {height - 1: low, height // 2: high - (high - low) * (2 * (height // 2) + 1) / (2 * height)}
+    ticks = {0: high, **(ticks if high > low else {})}
+    tops = [next((y for y in range(height) if lines[y][x] != " "), height) for x in range(inner)]
     out = [heading]
     for y, line in enumerate(lines):
-        tick = high if y == 0 else low if y == height - 1 and high > low else None
-        label = "" if tick is None else tick_label(short_amount(tick), tick, _AXIS)
+        label = tick_label(short_amount(ticks[y]), ticks[y], _AXIS) if y in ticks else ""
         axis = Piece(f"{label:>{_AXIS}} ", "dim")
         level = at.get(y)
-        out.append([axis, *([Piece(line, "accent")] if level is None else _across(line, level, named))])
+        grid = _GRID if y in ticks and 0 < y < height - 1 else " "
+        drawn = _filled(line, y, tops, grid) if level is None else _across(line, level, named)
+        out.append([axis, *drawn])
     return [*out, x_axis.labels(_AXIS + 1, inner)]
+
+
+def _filled(line: str, y: int, tops: Sequence[int], grid: str) -> list[Piece]:
+    """The area below the curve, and above it the line of a tick."""
+    cells = [
+        (char, "accent") if char != " " else (_AREA, "area") if top < y else (grid, "edge")
+        for char, top in zip(line, tops, strict=True)
+    ]
+    return [
+        Piece("".join(char for char, _ in group), tone)
+        for tone, group in groupby(cells, lambda cell: cell[1])
+    ]
 
 
 def chart_heading(name: str, number: int | None, marked: bool, width: int) -> list[Piece]:

@@ -10,10 +10,11 @@ from screens.widgets.lines import Lines
 
 _SHOWN_S = 4.0
 _GAP = "  "
+_KEPT = ("start", "ask", "stop", "back", "jump", "help", "quit")
 
 
 class Keys(Lines):
-    """One line; keys that do not fit are dropped, but never jump, help and quit."""
+    """One line; keys that do not fit are dropped, the way back and what starts or stops a run last."""
 
     def __init__(self) -> None:
         super().__init__(id="keys")
@@ -54,11 +55,11 @@ class Keys(Lines):
 
 
 def _key_pieces(actions: tuple[Action, ...], width: int) -> list[Piece]:
-    first, last = list(actions[:-3]), list(actions[-3:])
-    while first and sum(_width(action) for action in (*first, *last)) > width:
-        first.pop()
+    shown = list(actions)
+    while len(shown) > 1 and sum(map(_width, shown)) > width + len(_GAP):
+        shown.remove(next((one for one in reversed(shown) if one.name not in _KEPT), shown[-1]))
     pieces: list[Piece] = []
-    for action in (*first, *last):
+    for action in shown:
         pieces += [
             Piece(action.sign, "accent", action.does),
             Piece(f" {action.name}{_GAP}", "dim", action.does),

@@ -1,4 +1,4 @@
-"""Several braille curves in one chart, distinguished by letters instead of colours."""
+"""Several braille curves in one chart: a letter and a hue for each run, wherever it is shown."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from kgops.present.rows import Piece
 from screens.widgets.curve_panels import Values, braille
 
 _BLANK = 0x2800
+LETTERS = "ABCDEFGH"  # work on any terminal, without colour
+HUES = ("accent", "warn", "good", "other", "bad", "strong", "text", "dim")
 Cell = tuple[str, str]  # one character and its tone
 
 
@@ -27,11 +29,8 @@ class Layer(NamedTuple):
 def overlay(
     curves: Sequence[Values], signs: str, width: int, height: int, low: float, high: float, *, chosen: int
 ) -> list[list[Piece]]:
-    """Lines of pieces, each `width` wide. The chosen curve has the accent colour."""
-    layers = [
-        Layer(values, "accent", sign, "accent") if i == chosen else Layer(values, "dim", sign, "text")
-        for i, (values, sign) in enumerate(zip(curves, signs, strict=False))
-    ]
+    """Lines of pieces, each `width` wide. The chosen curve is uppermost."""
+    layers = [Layer(values, hue, sign, hue) for values, sign, hue in zip(curves, signs, HUES, strict=False)]
     return [pieces(line) for line in cells(layers, width, height, low, high, top=chosen)]
 
 

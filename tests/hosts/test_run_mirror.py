@@ -124,7 +124,7 @@ def test_whatever_a_host_says_of_a_run_is_taken_whole_or_refused(run_cli: Consol
             continue
         if mirror.detail is None:
             continue  # what is shown is complete, and the word that it is was damaged
-        for show in (lambda one: run_page.rows(one, 100, 40), report_of):
+        for show in (lambda one: run_page.rows(one, 100, 40, rng.choice(run_page.TABS)), report_of):
             try:
                 show(mirror.detail)
             except (KeyError, TypeError, ValueError, AttributeError):

@@ -8,6 +8,7 @@ from screen_driving import Seen, look
 from textual.events import Key, Paste
 from textual.widgets import Input
 
+from kgops.present.drafts import Draft
 from kgops.present.rows import Piece
 from screens.actions import ACTIONS, EVERYWHERE, ScreenName, holding
 from screens.app import KgopsApp
@@ -130,7 +131,7 @@ def test_a_second_click_on_a_run_opens_it(run_cli: Console) -> None:
         await seen.until(lambda: seen.cursor_is_on(1), "the cursor")
         await seen.wait(0.6)  # a double click would be something else
         await seen.pilot.click("#body", offset=(3, y))
-        await seen.until_shows("JOB")
+        await seen.until_shows("Record")
         assert seen.lines()[0].startswith("1 exec")
 
     look(run_cli.home, story, (80, 24))
@@ -190,7 +191,7 @@ def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
 
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
-        plain = (RunScreen(run), NewRun(), Influences(None), Profiles(), Compare((1, 1)))
+        plain = (RunScreen(run), NewRun(Draft()), Influences(None), Profiles(), Compare((1, 1)))
         for screen in (*plain, History(seen.app), Benchmarks(seen.app)):
             await seen.app.push_screen(screen)
             await seen.app.pop_screen()

@@ -96,7 +96,7 @@ def test_alerts_beyond_the_first_are_reached(conn: Connection, home: Path, heigh
 @pytest.mark.parametrize("key", [b"h", b"f", b"\r"], ids=["history", "profiles", "run"])
 def test_alerts_are_notified_of_from_every_screen(run_cli: Console, key: bytes) -> None:
     run_cli("run", "exec", "--", "true")
-    shown = {b"h": b"submitted", b"f": b"a100", b"\r": b"JOB"}[key]
+    shown = {b"h": b"submitted", b"f": b"a100", b"\r": b"Record"}[key]
     command = ["env", "-u", "TMUX", "KGOPS_NOTIFY=osc9", *run_cli.argv("tui")]
     terminal = Terminal(command, run_cli.environment(), run_cli.cwd)
     try:

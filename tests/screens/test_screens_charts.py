@@ -73,7 +73,7 @@ def test_rates_start_at_zero(home: Path, conn: Connection) -> None:
     now = time.time()
     rates = [series.Point("batch_per_s", now + i, 5.0 + i % 2, now + i) for i in range(20)]
     chart = texts(panels(detail_with(home, conn, *rates), 80))[2:7]
-    assert [line[:8].strip() for line in chart] == ["6", "", "", "", "0"]
+    assert [line[:8].strip() for line in chart] == ["6", "", "3", "", "0"]
 
 
 def test_the_estimate_is_drawn_over_the_curve_under_one_name(home: Path, conn: Connection) -> None:

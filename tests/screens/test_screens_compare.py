@@ -16,7 +16,7 @@ from test_screens_curve import dots
 
 from kgops.present.formats import width_of
 from screens.compare import Compare
-from screens.widgets.overlay import overlay
+from screens.widgets.overlay import HUES, overlay
 from storage import reports, runs, series
 from storage.database import Connection, transaction
 
@@ -251,5 +251,5 @@ def test_each_curve_carries_its_letter_and_no_point_is_lost_but_under_a_letter(
         for x, value in enumerate(curve):
             level = min(int((value - low) / (high - low) * 28), 27)
             assert (x, level) in drawn or (x // 2, level // 4) in covered
-    accents = "".join(piece.text for line in lines for piece in line if piece.tone == "accent")
-    assert {char for char in accents if char.isalpha()} == {"ABCDEFGH"[chosen]}
+    hues = {(char, piece.tone) for line in lines for piece in line for char in piece.text if char.isalpha()}
+    assert hues == set(zip("ABCDEFGH"[:count], HUES, strict=False))

@@ -47,7 +47,9 @@ def test_a_command_is_shown_and_copied_as_a_shell_takes_it(run_cli: Console) -> 
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
         await seen.press("enter")
-        await seen.until_shows("exec.command", "sh -c 'echo", "größe")
+        await seen.until_shows("Record", "größe")
+        await seen.press("shift+tab")
+        await seen.until_shows("exec.command", "sh -c 'echo")
         await seen.press("y", "e")
         await seen.until_shows("sent to the terminal: ")
         assert seen.app.clipboard == value_text(["sh", "-c", REPORTS])

@@ -13,6 +13,7 @@ from nvml_standin import Machine, StandIn, cuda_build, t4
 from screen_driving import Seen, look, shown_at
 
 from kgops.present.formats import width_of
+from screens.dashboard import TOUR
 from screens.widgets.lines import Lines
 
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
@@ -29,10 +30,30 @@ OPTION = (
 
 def test_without_runs_it_says_what_to_do_first(kgops_home: Path) -> None:
     async def story(seen: Seen) -> None:
-        await seen.until_shows("No runs yet", "kgops exec -- python train.py")
+        await seen.until_shows("No runs yet", "Train on Nations", "Look around", "Use my own files")
         assert not kgops_home.exists()  # looking makes nothing
 
     look(kgops_home, story, (80, 24))
+
+
+def test_its_first_start_trains_on_nations_and_its_second_asks_for_sample_data(run_cli: Console) -> None:
+    left: list[int | None] = []
+
+    async def trains(seen: Seen) -> None:
+        await seen.until_shows("Train on Nations")
+        await seen.press("enter")
+        await seen.until_shows("1 pipeline demo", "Record")
+
+    async def looks_around(seen: Seen) -> None:
+        await seen.until_shows("Train on Nations")
+        await seen.press("down", "enter")
+        await seen.until(lambda: seen.app.return_code is not None, "the end")
+        left.append(seen.app.return_code)
+
+    look(run_cli.home.with_name("empty"), looks_around)
+    assert left == [TOUR]
+    look(run_cli.home, trains)
+    assert run_cli("stop", "1").code == 0
 
 
 def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
@@ -93,7 +114,7 @@ def test_a_resumed_run_shows_its_attempt_and_no_rate_of_the_one_before(run_cli: 
         assert "3/9" not in row
         assert "epochs/s" not in row
         await seen.press("down", "enter")
-        await seen.until_shows("JOB")
+        await seen.until_shows("Record")
         assert "attempt 2" in seen.lines()[0]
         assert "epochs/s" not in seen.text
 
@@ -248,7 +269,7 @@ def test_screens_load_nothing_heavy(run_cli: Console) -> None:
         "from pathlib import Path\nfrom screen_driving import Seen, look\n"
         "async def story(seen):\n"
         "    await seen.until_shows('1 run in all')\n    await seen.press('enter')\n"
-        "    await seen.until_shows('JOB')\n    await seen.press('question_mark')\n"
+        "    await seen.until_shows('Record')\n    await seen.press('question_mark')\n"
         "    await seen.until_shows('KEYS HERE')\n"
         f"look(Path({str(run_cli.home)!r}), story)\n"
         f"print([name for name in {heavy!r} if name in sys.modules])\n"
@@ -298,6 +319,6 @@ def test_a_run_opened_while_paused_is_shown_all_the_same(run_cli: Console) -> No
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
         await seen.press("p", "enter")
-        await seen.until_shows("paused", "JOB")
+        await seen.until_shows("paused", "Record")
 
     look(run_cli.home, story)

@@ -56,7 +56,7 @@ def test_one_key_says_who_is_on_gpu_1(
 ) -> None:
     busy = replace(t4("GPU-b", used_mib=14_600, processes=((child.pid, 14_500),)), busy=((child.pid, 98),))
     standin.show(Machine((t4("GPU-a"), busy)))
-    for keys in (("1",), ("down", "enter")):
+    for keys in (("1",), ("home", "down", "enter")):
         lines = standin.ask(after, str(run_cli.home), keys, "GPU 1 · Tesla T4", str(child.pid), size=(80, 24))
         row = next(line.split() for line in lines if line.split()[:1] == [str(child.pid)])
         assert row[1:4] == [ME, "14,500", "98"]
@@ -69,7 +69,7 @@ def test_the_run_of_a_process_opens_from_there(run_cli: Console, standin: StandI
     )
     pid = identity_in(tmp_path / "pid").pid
     standin.show(Machine((t4("GPU-a", used_mib=900, processes=((pid, 800),)),)))
-    lines = standin.ask(after, str(run_cli.home), ("0", "enter"), f"{number} exec sh", "JOB")
+    lines = standin.ask(after, str(run_cli.home), ("0", "enter"), f"{number} exec sh", "Record")
     assert lines
 
 

@@ -114,7 +114,7 @@ def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Conso
         await seen.press("enter")
         await seen.until(lambda: "paper" in "".join(seen.lines()[4:]), "the tag")
         await seen.press("enter")
-        await seen.until_shows("1 exec ended", "JOB")
+        await seen.until_shows("1 exec ended", "Record")
         await seen.press("h")  # the one it was opened from, as it was
         await seen.until_shows("submitted", "2 runs")
         assert window(seen).key == 1

@@ -122,7 +122,7 @@ def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Conn
         await seen.press("down", "down")
         assert window(seen).key == 98
         await seen.press("enter", "enter")
-        await seen.until_shows("98 tracin", "JOB")
+        await seen.until_shows("98 tracin", "Record")
 
     look(home, story, (80, 24))
 

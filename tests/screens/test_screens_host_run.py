@@ -138,11 +138,13 @@ def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
 
     async def story(seen: Seen) -> None:
         await open_run(seen, number, "long")
-        await seen.until_shows("hello", "ARTIFACTS")
+        await seen.until_shows("hello", "Record")
+        await seen.press("shift+tab")
+        await seen.until_shows("ARTIFACTS")
         stopped = lab.feeds("lab1")
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
-        await seen.until_shows("does not answer, as of", "hello")
+        await seen.until_shows("does not answer, as of", "ARTIFACTS")
         shown = picture(seen.app)
         tones = shown.split("~~~")[1].splitlines()[2:-2]
         assert not set("".join(tones)) & set("tsabgw"), shown

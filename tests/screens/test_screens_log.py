@@ -28,7 +28,7 @@ async def open_log(seen: Seen) -> None:
     await seen.press("enter")
     await seen.until_shows("LOG")
     await seen.press("l")
-    await seen.until(lambda: seen.app.screen.query_one(RunLog).has_class("tall"), "room")
+    await seen.until(lambda: seen.app.screen.query_one(RunLog).has_class("alone"), "room")
 
 
 async def search(seen: Seen, text: str) -> None:
@@ -79,11 +79,11 @@ def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cl
         await search(seen, "needle")  # no capitals: none are told apart
         await seen.until(lambda: marked(seen) == 70, "the hit before the end")
         await seen.until_shows("n next  N previous")
-        await seen.press("N")
+        await seen.press("left_square_bracket")
         await seen.until(lambda: marked(seen) == 50, "the one before")
-        await seen.press("n")
+        await seen.press("right_square_bracket")
         await seen.until(lambda: marked(seen) == 70, "the next")
-        await seen.press("n")
+        await seen.press("right_square_bracket")
         await seen.until(lambda: marked(seen) == 50, "the first again")
         await seen.until_shows("search continued at the")
         await search(seen, "needle in Needles")
@@ -118,12 +118,12 @@ def test_from_the_errors_alone_back_to_all_lines_one_stands_where_the_error_is(r
         await seen.press("L")
         await seen.until_shows("only errors", "ValueError: no\nerror again")
         await seen.until_gone("UserWarning")
-        await seen.press("N", "N")
+        await seen.press("left_square_bracket", "left_square_bracket")
         await seen.until(lambda: marked(seen) == 300, "the first error")
         await seen.press("L")
         await seen.until_shows("step 299\nValueError: no\nstep 301")
         assert marked(seen) == 300
-        await seen.press("N")  # without a search: what sounds bad
+        await seen.press("left_square_bracket")  # without a search: what sounds bad
         await seen.until_shows("UserWarning: slow")
         assert marked(seen) == 100
 

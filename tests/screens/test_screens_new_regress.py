@@ -89,7 +89,7 @@ def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: P
         await seen.until_shows("--architecture gnn", f"--data-directory {flights}", "to spare")
         await seen.press("x", "y")
         await seen.until(lambda: not isinstance(seen.app.screen, NewRun), "the run's screen")
-        await seen.until_shows("1 regress", "JOB")
+        await seen.until_shows("1 regress", "Record")
 
     look(run_cli.home, story, (200, 60))
     assert run_cli("show", "1", "--json").json()["job"]["regress"]["architecture"] == "gnn"

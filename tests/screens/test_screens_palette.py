@@ -51,7 +51,7 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
         await seen.type("open")
         await seen.until_gone("Write a note")
         await seen.press("enter")
-        await seen.until_shows("1 exec by name  ✓ succeeded", "JOB")
+        await seen.until_shows("1 exec by name  ✓ succeeded", "Record")
 
     look(run_cli.home, story, (100, 40))
 
@@ -67,7 +67,7 @@ def test_the_palette_goes_to_runs_gpus_tags_and_saved_filters(run_cli: Console) 
         await seen.type("1")
         await seen.until_shows("run 1 the first")
         await seen.press("enter")
-        await seen.until_shows("1 exec the first", "JOB")
+        await seen.until_shows("1 exec the first", "Record")
         await seen.press("colon")
         await seen.type("tag pap")
         await seen.until_shows("runs with this tag")

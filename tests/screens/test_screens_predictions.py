@@ -56,6 +56,31 @@ async def asks(seen: Seen, entity: str, relation: str) -> None:
         await seen.until_gone("esc cancels")
 
 
+def test_a_finished_training_leads_on(trained_home: Path, run_cli: Console) -> None:
+    """New run begins with its job, influences with a TracIn run of it, and evaluating is one key."""
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "train")
+        await seen.press("enter")
+        await seen.until_shows("n change and start", "i trace a prediction", "P ask the model", "E evaluate")
+        await seen.press("n")
+        await seen.until_shows("no fields for ", "output_channels", "`a` starts the whole job again")
+        assert seen.row_of("epochs").split()[1] == "4"
+        assert seen.row_of("dimensions").split()[1] == "16"
+        await seen.press("escape")
+        await seen.until_shows("Record")
+        await seen.press("i")
+        await seen.until_shows("a training run with checkpoints")
+        assert seen.row_of("run ").split()[1] == "1"
+        await seen.press("escape")
+        await seen.until_shows("Record")
+        await seen.press("E")
+        await seen.until_shows("2 evaluate model of run 1  ✓ succeeded", "QUALITY")
+
+    look(trained_home, story)
+    assert runs_of(run_cli) == ["evaluate", "train"]
+
+
 def runs_of(run_cli: Console) -> list[str]:
     return [run["workload"] for run in json.loads(run_cli("runs", "--json").out)]
 
@@ -142,7 +167,7 @@ def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
         await seen.until_shows("esc cancels")
         await seen.type("x")
         await seen.press("enter")
-        await seen.until_shows("no name is 'treatsx'; x asks all the same")
+        await seen.until_shows("no name is 'treatsx'")
         await seen.press("x")
         await seen.until_shows("no entity is named 'MONDO:22': did you mean")
 

@@ -20,10 +20,12 @@ def emit(event: str) -> str:
     return f"echo '{event}' >> \"$KGOPS_EVENTS\";"
 
 
-async def open_newest(seen: Seen) -> None:
+async def open_newest(seen: Seen, page: int = 0) -> None:
+    """Its curves, memory, options, log or record."""
     await seen.until(lambda: "RECENT" in seen.text or " running · " in seen.text, "runs")
     await seen.press("enter")
-    await seen.until_shows("JOB")
+    await seen.until_shows("Record")
+    await seen.press(*["tab"] * page)
 
 
 def test_options_are_shown_as_asked_and_as_applied_with_the_reason(run_cli: Console) -> None:
@@ -34,7 +36,8 @@ def test_options_are_shown_as_asked_and_as_applied_with_the_reason(run_cli: Cons
     run_cli("run", "exec", "--", "sh", "-c", emit(option) + emit(same))
 
     async def story(seen: Seen) -> None:
-        await open_newest(seen)
+        await open_newest(seen, 2)
+        assert "Options 1 changed" in seen.lines()[1]
         assert seen.row_of("precision").split(maxsplit=3)[:3] == ["precision", "bf16", "fp32"]
         assert "no CUDA device" in seen.row_of("precision")
         assert seen.row_of("batch_size").split()[1:3] == ["64", "64"]
@@ -95,6 +98,7 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
         assert chart[0].count("─") > 20  # nothing was measured up there
         assert any(0x2800 < ord(char) < 0x28FF for char in chart[-1])
         assert "valid mrr" not in seen.text  # one point is no curve
+        await seen.press("tab")
         assert seen.row_of("activations").split()[:2] == ["activations", "400.0"]
         assert seen.row_of("weights").split()[:3] == ["weights", "200.0", "201.5"]
         assert seen.row_of("activations").count("▇") == 2 * seen.row_of("weights").count("▇")

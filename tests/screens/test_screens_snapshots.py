@@ -114,6 +114,24 @@ async def run_steps(seen: Seen) -> None:
     await seen.until_shows("5 regress flights-full", "ATTEMPT", "no output")
 
 
+async def run_memory(seen: Seen) -> None:
+    await run(seen)
+    await seen.press("tab")
+    await seen.until_shows("ESTIMATE")
+
+
+async def run_options(seen: Seen) -> None:
+    await run(seen)
+    await seen.press("tab", "tab")
+    await seen.until_shows("OPTION", "requested")
+
+
+async def run_record(seen: Seen) -> None:
+    await run(seen)
+    await seen.press("shift+tab")
+    await seen.until_shows("JOB")
+
+
 async def run_log(seen: Seen) -> None:
     await run(seen)
     await seen.press("l")
@@ -163,7 +181,7 @@ async def compare_unlike(seen: Seen) -> None:
 async def influences(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("end", "up", "up", "i")
-    await seen.until_shows("TEST TRIPLES", "INFLUENCE  ", "from head to tail")
+    await seen.until_shows("TEST TRIPLES", "against│for", "from head to tail")
 
 
 async def predictions(seen: Seen) -> None:
@@ -208,6 +226,9 @@ STORIES: dict[str, Story] = {
     "run-safe": run_safe,
     "run-ended": run_ended,
     "run-steps": run_steps,
+    "run-memory": run_memory,
+    "run-options": run_options,
+    "run-record": run_record,
     "run-log": run_log,
     "new-run": new_run,
     "new-run-regress": new_run_regress,

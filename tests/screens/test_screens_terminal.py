@@ -104,7 +104,7 @@ def test_labels_cannot_send_escapes_to_the_terminal(run_cli: Console, open_termi
     terminal.wait_for_text(b"[bold]z")
     assert b"\x1b]0;owned" not in terminal.seen
     terminal.type(b"\r")
-    terminal.wait_for_text(b"JOB")
+    terminal.wait_for_text(b"Record")
     assert b"\x1b]0;owned" not in terminal.seen
 
 
@@ -183,7 +183,7 @@ def screens_on(run_cli: Console, *variables: str) -> bytes:
     try:
         terminal.wait_for_text(b"RUNNING")
         terminal.wait_for_text(b"RECENT")
-        for keys, text in ((b"\r", b"JOB"), (b"?", b"KEYS HERE"), (b"\x1b", b"JOB"), (b":", b"Search")):
+        for keys, text in ((b"\r", b"Record"), (b"?", b"KEYS HERE"), (b"\x1b", b"Record"), (b":", b"Search")):
             terminal.type(keys)
             terminal.wait_for_text(text)
             settled(terminal, 0.3)

@@ -137,7 +137,7 @@ def test_the_second_gpu_is_filled_in_from_its_row_and_its_page(home: Path, tmp_p
     machine = GpuMachine(tmp_path, t4(), a100("GPU-a"))
     opened: Step = (("n",), ("GPU 1 NVIDIA A100", "--profile a100-40 --gpu 1"))
     page: Step = (("escape", "1"), ("39.4 GiB free · profile a100-40",))
-    assert machine.ask(pictures, home, SIZES[2:3], (("down",), ()), opened, page, opened)
+    assert machine.ask(pictures, home, SIZES[2:3], (("home", "down"), ()), opened, page, opened)
 
 
 def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
