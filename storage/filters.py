@@ -162,6 +162,8 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
         raise _Bad(f"the quote in {token!r:.60} is not closed", 'put a " after the last word')
     split = _TERM.fullmatch(body)
     if split is None:
+        if token == "all":
+            return None
         word = body.replace('"', "")
         if word.lower() in (*STATES, *GROUPS) and '"' not in body:
             return Term("choice", "state", ":", _states([word], False), negated)

@@ -24,8 +24,8 @@ COMMANDS: dict[str, str] = {
     "tui": "Open the dashboard: GPUs, runs, curves, logs.",
     "serve": "Open the dashboard in a browser, on loopback only.",
     "demo": "Start a first run, or fill a separate home with sample data.",
-    "run": "Start a job: from a file, again, or the demo.",
-    "suggest": "Plan a job: options, memory estimate and time, with reasons.",
+    "run": "Start a job: from a file, `--again RUN`, or the demo.",
+    "suggest": "Plan a job, for a GPU here or any other: options, memory, time.",
     "runs": "List, filter, sort and search runs.",
     "show": "Show one run: options, attempts, metrics, files.",
     "compare": "Compare runs: differing settings, and metrics with ratios.",
@@ -36,12 +36,12 @@ COMMANDS: dict[str, str] = {
     "influences": "Show the influences that a TracIn run found.",
     "logs": "Print or follow a run's log.",
     "stop": "Stop runs: SIGTERM first, then kill the process tree.",
-    "resume": "Continue a run that was interrupted, stopped or failed.",
+    "resume": "Continue a run that was interrupted, stopped (cancelled) or failed.",
     "tag": "Add, remove or print the tags of a run.",
     "note": "Add a note to a run, or print its notes.",
     "delete": "Delete runs and their folders.",
     "data": "Generate small synthetic data sets.",
-    "gpus": "Show GPUs, their processes, and the run of each process.",
+    "gpus": "Show GPUs, their processes and runs; --watch updates it.",
     "hosts": "Name other machines with kgops, and check their connections.",
     "feed": "Write the dashboard's content as JSON lines.",
     "profiles": "List, show, check and copy profiles (sets of option values).",
@@ -95,7 +95,9 @@ class Commands(NamedCommands):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """`kgops train …` is `kgops run train …`."""
+        """`kgops train …` is `kgops run train …`, and `kgops rerun 1` is `kgops run again 1`."""
+        if args and args[0] in ("again", "rerun"):
+            args = ["run", "again", *args[1:]]
         return super().resolve_command(ctx, ["run", *args] if args and args[0] in WORKLOADS else args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

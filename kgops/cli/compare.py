@@ -39,8 +39,8 @@ def command(
 ) -> None:
     """Compare runs: settings, applied options and environment that differ, and metrics with ratios to the first run.
 
-    RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops compare tag:paper`. lab2:17 is run 17 of
-    host lab2.
+    RUN is a number, a label, `last`, `all`, or a filter as of `kgops runs`: `kgops compare tag:paper`. lab2:17 is run
+    17 of host lab2.
     """
     if as_html and (as_json or everything):
         raise Usage("--html excludes --json and --all")

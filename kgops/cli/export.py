@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from kgops.cli.groups import OfRuns
 from kgops.cli.output import say
 from kgops.cli.session import Session, existing
 from kgops.errors import Unavailable, Usage
@@ -20,22 +21,24 @@ from storage.transfer import Rows
 FORMATS: dict[str, str] = {
     "json": "the whole record of runs, for `kgops import`; not their files, such as models, answers and explanations:"
     " tar",
-    "csv": "a folder with runs.csv, metrics.csv and series.csv, in full precision",
+    "csv": "a folder with runs.csv, metrics.csv and series.csv; only runs.csv if --output ends with .csv",
     "tensorboard": "a folder for `tensorboard --logdir`, which stores 32-bit values",
     "tar": "the folder with all files of one run that has ended, for `kgops pull`; `--output -` is stdout",
 }
 
 
-class _Export(click.Command):
+class _Export(OfRuns):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         with formatter.section("Formats"):
             formatter.write_dl(list(FORMATS.items()))
 
 
-@click.command(cls=_Export, epilog="\b\nExample:  kgops export 12 17 --to json --output two-runs.json")
-@click.argument("names", metavar="RUN...", nargs=-1, required=True)
-@click.option("--to", "wanted", required=True, type=click.Choice(list(FORMATS)), help="Format.")
+@click.command(
+    "export", cls=_Export, epilog="\b\nExample:  kgops export 12 17 --to json --output two-runs.json"
+)
+@click.argument("names", metavar="[RUN]...", nargs=-1)
+@click.option("--to", "--format", "wanted", required=True, type=click.Choice(list(FORMATS)), help="Format.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -43,16 +46,16 @@ class _Export(click.Command):
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(names: tuple[str, ...], wanted: str, output: Path | None, force: bool) -> None:
-    """Export runs for other programs, or for another kgops.
+    """Export runs for other programs, or for another kgops; all runs without RUN.
 
-    RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops export tag:paper --to csv`.
+    RUN is a number, a label, `last`, `all`, or a filter as of `kgops runs`: `kgops export tag:paper --to csv`.
     """
     if output == Path("-") and wanted not in ("json", "tar"):
         raise Usage(f"{wanted} is written to files", "name them: --output PATH")
     if wanted == "tar" and len(set(names)) > 1:
         raise Usage("tar holds one run", "name one run")
     session = existing()
-    chosen = session.matching(names)
+    chosen = session.matching(names or ("all",))
     if wanted == "tar" and len(chosen) > 1:
         raise Usage(f"tar holds one run; {len(chosen)} match", "name one run")
     if wanted == "tar":

@@ -75,6 +75,8 @@ def command(ctx: click.Context, as_json: bool, watch: bool, hosts: str | None) -
     else:
         for line in page(view, shutil.get_terminal_size().columns):
             say(line)
+        if sys.stdout.isatty():
+            say("--watch updates this every second")
     ctx.exit(1 if _has_trouble(view.snapshot) else 0)
 
 

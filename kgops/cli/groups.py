@@ -43,6 +43,40 @@ class NamedCommands(click.Group):
             formatter.write_dl(list(self.summaries.items()))
 
 
+class OfRuns(click.Command):
+    """A command that takes filters as arguments. It answers `--state failed` with `state:failed`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, [*args])
+        except click.NoSuchOption as error:
+            if (typed := self._with_filter(args)) is None:
+                raise
+            raise Usage(f"No such option {error.option_name!r}; filters select runs", typed) from None
+
+    def _with_filter(self, args: list[str]) -> str | None:
+        """The command with its unknown flags as one filter; None if they are none."""
+        from kgops.cli.session import is_filter
+        from storage.filters import FIELDS
+
+        takes_value = {name: not getattr(one, "is_flag", True) for one in self.params for name in one.opts}
+        terms, others, words = [], [], iter(args)
+        for word in words:
+            name, equals, value = word.partition("=")
+            key = name.lstrip("-").removesuffix("-than")
+            if name in takes_value:
+                others += [word, next(words, "")] if takes_value[name] and not equals else [word]
+            elif is_filter(word) or word == "--all":
+                terms.append(key if word == "--all" else word)
+            elif word.startswith("--") and is_filter(key):
+                terms.append(f"state:{key}")
+            elif word.startswith("--") and key in FIELDS and (value := value or next(words, "")):
+                terms.append(f"{key}:{value}")
+            else:
+                return None
+        return shlex.join(["kgops", self.name or "", " ".join(terms), *others])
+
+
 class ByWorkload(NamedCommands):
     """Takes a workload or a job file (`-`: standard input): `kgops run train …`, `kgops run job.toml`."""
 

@@ -125,18 +125,21 @@ class GroupedHelp(click.Command):
         return [*params, help_all]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            _, _, given = self.make_parser(ctx).parse_args(args=[*args])
-        except click.NoSuchOption as error:
-            meant = SHORT_NAMES.get(error.option_name.lstrip("-").replace("-", "_"), "")
-            if meant not in {param.name for param in self.params}:
-                raise
-            message = f"No such option {error.option_name!r}. Use --{meant.replace('_', '-')}."
-            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+        args = [self._long(word) for word in args]
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
         for param in given:
             if param.name in _ONCE and given.count(param) > 1:
                 raise click.UsageError(f"{param.opts[0]} is given twice; it takes one value.", ctx)
         return super().parse_args(ctx, args)
+
+    def _long(self, word: str) -> str:
+        """`--lr=3` as `--learning-rate=3`, and `--fp16` as `--precision=fp16`."""
+        flags = {param.name: param.opts[-1] for param in self.params}
+        name, equals, value = word.partition("=")
+        meant = SHORT_NAMES.get(name[2:]) if name.startswith("--") and name not in flags.values() else None
+        if meant not in flags:
+            return word
+        return f"{flags[meant]}=fp16" if meant == "precision" else flags[meant] + equals + value
 
     def _without_effect(self) -> set[str]:
         """Flags that this workload refuses or ignores: no help page has them."""

@@ -54,6 +54,10 @@ class Kinds(ByWorkload):
     def of_file(self) -> click.Command:
         return _file
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`kgops run again 1` is `kgops run --again 1`."""
+        return super().parse_args(ctx, ["--again", *args[1:]] if args[:1] == ["again"] else args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -31,9 +31,8 @@ from kgops.workloads.registry import WORKLOADS
     "--vary",
     "varied",
     multiple=True,
-    required=True,
     metavar="NAME=A,B",
-    help="Values to combine; may be repeated.",
+    help="Values to combine; may be repeated. `--learning-rate 0.001,0.01` is the same as a flag.",
 )
 @common_options
 @click.pass_context
@@ -48,6 +47,7 @@ def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: A
     GPU start all at once; with `--exclusive` they run one after another.
     """
     flags = merged(ctx, given)
+    varied += _lists(ctx.args, job)
     session = None if flags["dry_run"] else for_writing()
     jobs = variants(_job(session, job, ctx), [read_axis(text) for text in varied])
     jobs = {name: _named(one, name, flags["label"]) for name, one in jobs.items()}
@@ -64,6 +64,26 @@ def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: A
     if flags["as_json"]:
         print_json([{"run": number, "settings": name} for number, name in started.items()])
     tell(f"`kgops compare {' '.join(map(str, list(started)[:8]))}` shows them side by side.")
+
+
+def _lists(words: list[str], job: str) -> tuple[str, ...]:
+    """Remove `--learning-rate 0.001,0.01` from the words and return `learning_rate=0.001,0.01`. Texts of a workload may
+    have commas, and stay."""
+    options = WORKLOADS[job].options if job in WORKLOADS else ()
+    flags = {one.flag_name(flag): one for one in options for flag in one.flags}
+    texts = {name for name, one in flags.items() if one.type in ("str", "strings")}
+    varied, others = [], []
+    while words:
+        word = words.pop(0)
+        name, equals, values = word.partition("=")
+        values = values if equals else next(iter(words), "")
+        if name[:2] == "--" and name not in texts and "," in values and values[:2] != "--":
+            varied.append(f"{flags[name].name if name in flags else name[2:].replace('-', '_')}={values}")
+            del words[: not equals]
+        else:
+            others.append(word)
+    words[:] = others
+    return tuple(varied)
 
 
 def _job(session: Session | None, name: str, ctx: click.Context) -> Job:

@@ -23,18 +23,33 @@ from kgops.workloads.registry import WORKLOADS
 from kgops.workloads.workload import Words
 
 
-class _OneTriple(GroupedHelp):
-    """Accepts `--triple a treats b` as three words, so that labels may have spaces."""
+class _OfModel(GroupedHelp):
+    """Accepts `1` before the flags as `--run 1`, and the words after it as the triple, or as head and relation of a
+    question. Accepts `--triple a treats b` as three words, so that labels may have spaces."""
 
     flag = ""
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[RUN]", *super().collect_usage_pieces(ctx)]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = next((i for i, word in enumerate(args) if word.startswith("-")), len(args))
+        if first and not any(word.partition("=")[0] == "--run" for word in args):
+            args = ["--run", args[0], *self._asked(args[1:first]), *args[first:]]
         if self.flag in args:
             at = args.index(self.flag) + 1
             three = args[at : at + 3]
             if len(three) == 3 and not any(part.startswith("--") for part in three):
                 args = [*args[:at], "\t".join(three), *args[at + 3 :]]
         return super().parse_args(ctx, args)
+
+    def _asked(self, words: list[str]) -> list[str]:
+        if self.flag:
+            return [self.flag, *words] if words else []
+        if self.name != "predict":
+            return words
+        flags = ("--head", "--relation", "--tail")
+        return [one for pair in zip(flags, words, strict=False) for one in pair] + words[len(flags) :]
 
 
 def words_of(name: str) -> Words:
@@ -45,10 +60,12 @@ def words_of(name: str) -> Words:
 
 def parser_of(name: str) -> type[GroupedHelp]:
     """Class of a command with the flags of this workload."""
-    triple = words_of(name).triple
-    if triple is None:
+    if not WORKLOADS[name].reads_model:
         return GroupedHelp
-    return type("OneTriple", (_OneTriple,), {"flag": f"--{triple[0].replace('_', '-')}"})
+    triple = words_of(name).triple
+    return type(
+        "OfModel", (_OfModel,), {"flag": "" if triple is None else f"--{triple[0].replace('_', '-')}"}
+    )
 
 
 def command_of(name: str) -> click.Command:

@@ -85,11 +85,12 @@ def command(
     """List runs, newest first.
 
     \b
-    FILTER has words, keys and metrics; a run must match all of them:
+    FILTER has words, keys and metrics. A run must match all of them. A comma means or: state:failed,oom.
       workload:train  state:failed,oom  profile:t4  tag:paper  label:"two words"  note:text
-      gpu:t4          since:7d          until:2026-01-31       time>2h            peak_gpu>10g
-      mrr>0.3         best.loss<0.1     hits_at_10:0.3..0.5    -tag:old           words anywhere
-    That day is part of until:2026-01-31. Quote FILTER for the shell. If it starts with -, put -- before it.
+      gpu:t4          since:7d          older:30d   time>2h    until:2026-01-31   peak_gpu>10g
+      mrr>0.3         best.loss<0.1     -tag:old    all        hits_at_10:0.3..0.5
+    Other words match anywhere in label, command, tags and notes. That day is part of until:2026-01-31.
+    Quote FILTER for the shell. If it starts with -, put -- before it.
 
     With --hosts each host lists and filters its own runs; exit code 1 if one does not answer, which a line says.
     """

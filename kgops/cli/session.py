@@ -28,9 +28,9 @@ def is_far(name: str) -> bool:
 
 
 def is_filter(name: str) -> bool:
-    """Whether a name of runs is a filter: `tag:old`, `older:7d`, `mrr<0.1`, `failed`."""
+    """Whether a name of runs is a filter: `tag:old`, `older:7d`, `mrr<0.1`, `failed`, `all`."""
     if _FILTER.fullmatch(name) is None:
-        return name in STATES or name in ("ended", "active", "waiting", "unfinished", "oom")
+        return name in STATES or name in ("all", "ended", "active", "waiting", "unfinished", "oom")
     if _FAR.fullmatch(name) is None:
         return True
     from storage.filters import FIELDS
@@ -45,7 +45,9 @@ class Session(NamedTuple):
     def folder(self, run: Run) -> RunFolder:
         return RunFolder(self.home.runs / run.folder)
 
-    def run(self, name: str, workloads: Sequence[str] = ()) -> Run:
+    def run(
+        self, name: str, workloads: Sequence[str] = (), hint: str = "give a number, a label or `last`"
+    ) -> Run:
         """Return the run with this number or label, or the newest for `last`, of these workloads if there are any."""
         if is_far(name):
             raise NoSuchRun(
@@ -66,7 +68,7 @@ class Session(NamedTuple):
             of = f" of {' or '.join(workloads)}" if workloads and not name.isdecimal() else ""
             raise NoSuchRun(
                 f"there is no run {name}{of}{self._nearest(name, workloads)}",
-                "give a number, a label or `last`; `kgops runs` lists runs",
+                f"{hint}; `kgops runs` lists runs",
             )
         return found[0]
 
@@ -77,13 +79,13 @@ class Session(NamedTuple):
         return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
     def matching(self, names: Sequence[str], *, only: Callable[[Run], bool] = lambda run: True) -> list[Run]:
-        """Return the runs of these names, each once. A name may be a filter, such as `tag:old`. Of a filter's runs
-        take those that are `only` these."""
+        """Return the runs of these names, each once. A name may be a filter, such as `tag:old`, or `all`. Of a filter's
+        runs take those that are `only` these."""
+        hint = "give a number, a label, `last`, `all` or a filter such as state:failed"
         wanted: dict[int, Run] = {}
         for name in names:
-            found = (
-                [run for run in self._filtered(name) if only(run)] if is_filter(name) else [self.run(name)]
-            )
+            many = is_filter(name)
+            found = [*filter(only, self._filtered(name))] if many else [self.run(name, hint=hint)]
             if not found:
                 raise NoSuchRun(
                     f"no run matches {name!r:.60}", f"`kgops runs '{name:.60}'` lists what it finds"

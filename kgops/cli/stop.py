@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kgops.cli.groups import OfRuns
 from kgops.cli.job_options import FiniteRange
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_changing, for_writing, is_far, no_runs
@@ -38,7 +39,7 @@ E = TypeVar("E")
 _BUSY_S = 1.0  # each wait for the database, of the ten seconds in which a stop answers
 
 
-@click.command(epilog="\b\nExample:  kgops stop 42 --grace 60")
+@click.command("stop", cls=OfRuns, epilog="\b\nExample:  kgops stop 42 --grace 60")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "--grace",
@@ -50,8 +51,8 @@ _BUSY_S = 1.0  # each wait for the database, of the ten seconds in which a stop 
 def command(names: tuple[str, ...], grace: float | None, no_wait: bool, as_json: bool) -> None:
     """Stop runs: SIGTERM first, so that they can write a checkpoint; SIGKILL after the grace period.
 
-    RUN is a number, a label, `last`, or a filter as of `kgops runs`. `kgops stop tag:sweep-7` stops its runs that
-    have not ended. lab2:17 is run 17 of host lab2."""
+    The state of a stopped run is `cancelled`. RUN is a number, a label, `last`, `all`, or a filter as of `kgops
+    runs`. `kgops stop tag:sweep-7` stops its runs that have not ended. lab2:17 is run 17 of host lab2."""
     far = _by_host(
         [name for name in names if is_far(name)]
     )  # before anything is stopped: a name may be wrong
@@ -160,7 +161,7 @@ def _stop_there(
 @click.option("--detach", is_flag=True, help="Print the run number and return at once.")
 @click.pass_context
 def resume(ctx: click.Context, name: str, detach: bool) -> None:
-    """Continue a run that was interrupted, stopped, failed or out of memory with a new attempt.
+    """Continue a run with a new attempt: one that is interrupted, cancelled (by `stop`), failed or out_of_memory.
 
     The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command restarts,
     with KGOPS_ATTEMPT increased. lab2:17 is run 17 of host lab2, where it goes on without being followed."""
@@ -192,14 +193,14 @@ def _resume_there(name: str) -> None:
     say(f"{host.name}:{resume_there(home, host, number)}")
 
 
-@click.command(epilog="\b\nExample:  kgops delete 41 42 --yes")
+@click.command(cls=OfRuns, epilog="\b\nExample:  kgops delete 41 42 --yes")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 def delete(names: tuple[str, ...], yes: bool) -> None:
     """Delete ended runs: database rows, folders, checkpoints and results. This cannot be undone.
 
-    RUN is a number, a label, `last`, or a filter as of `kgops runs`. `kgops delete 'older:30d state:failed'`
-    deletes runs that match both.
+    RUN is a number, a label, `last`, `all`, or a filter as of `kgops runs`. `kgops delete 'older:30d state:failed'`
+    deletes runs that match both. Without the quotes it deletes runs that match either.
     """
     from kgops.supervisor.deletion import delete_run, must_have_ended
 
@@ -208,10 +209,10 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
     for run in wanted:
         must_have_ended(session.home, session.conn, run.id)
     if not yes:
-        if not sys.stdin.isatty():
-            raise Usage("cannot ask for confirmation without a terminal", "pass --yes")
         for run in wanted:
             say(f"run {run.id}  {run.state}  {one_line(run.label, 60)}")
+        if not sys.stdin.isatty():
+            raise Usage("cannot ask for confirmation without a terminal", "pass --yes to delete these runs")
         click.confirm(f"Delete {len(wanted)} run(s) with their folders?", abort=True)
     for run in wanted:
         left = delete_run(session.home, session.conn, run.id)

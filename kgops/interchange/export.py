@@ -73,22 +73,25 @@ Line = Sequence[Any]
 
 
 def write_csv(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
-    """Numbers with all digits; empty cells for NaN and infinity."""
+    """The tables in a folder, or the table of runs as a file whose name ends with .csv. Numbers have all digits; NaN
+    and infinity are empty cells."""
     paths = _paths(target, force)
     with ExitStack() as files:
         out = {name: files.enter_context(written(path)) for name, path in paths.items()}
-        for name, columns in TABLES.items():
-            out[name].write(csv_line(list(columns)).encode())
+        for name, file in out.items():
+            file.write(csv_line(list(TABLES[name])).encode())
         for rows in runs:
             for name, lines in _lines(rows):
-                out[name].writelines(csv_line([cell(x) for x in line]).encode() for line in lines)
+                if name in out:
+                    out[name].writelines(csv_line([cell(x) for x in line]).encode() for line in lines)
 
 
 def _paths(target: Path, force: bool) -> dict[str, Path]:
-    paths = {name: target / f"{name}.csv" for name in TABLES}
+    is_file = target.suffix == ".csv"
+    paths = {"runs": target} if is_file else {name: target / f"{name}.csv" for name in TABLES}
     for path in paths.values():
         must_be_free(path, force=force)
-    target.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     return paths
 
 

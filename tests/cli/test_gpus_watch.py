@@ -20,9 +20,9 @@ from kgops.present.formats import width_of
 def watching(run_cli: Console, standin: StandIn) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(*variables: str) -> Terminal:
+    def start(*variables: str, flags: tuple[str, ...] = ("--watch",)) -> Terminal:
         environment = run_cli.environment(standin.environment() | {"KGOPS_HOME": str(run_cli.home)})
-        command = ["env", *variables, *run_cli.argv("gpus", "--watch")]
+        command = ["env", *variables, *run_cli.argv("gpus", *flags)]
         opened.append(Terminal(command, environment, run_cli.cwd))
         return opened[-1]
 
@@ -49,6 +49,15 @@ def test_watching_prints_the_page_again_when_it_changes_until_ctrl_c(
     terminal.type(b"\x03")
     assert terminal.wait() == 0
     assert b"Traceback" not in terminal.seen
+
+
+def test_on_a_terminal_the_last_line_names_the_flag_that_watches(
+    watching: Callable[..., Terminal], standin: StandIn
+) -> None:
+    standin.show(Machine((t4(),)))
+    terminal = watching(flags=())
+    assert terminal.wait() == 0
+    assert terminal.seen.endswith(b"--watch updates this every second\r\n")
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])

@@ -41,15 +41,69 @@ def test_a_script_and_short_names_are_answered_with_the_right_words(console: Con
     assert "kgops exec -- python my.py --epochs 3" in console("run", "my.py", "--epochs", "3").err
     planned = console("train", "--model", "RotatE", "--dataset", "nations", "--dry-run", "--json").json()
     assert planned["job"]["train"]["engine"] == "pykeen"
-    assert "Use --learning-rate." in console("train", "--lr", "3").err
+    planned = console("train", "--dataset", "nations", "--lr=3", "--fp16", "--dry-run", "--json").json()[
+        "job"
+    ]
+    assert planned["train"]["learning_rate"] == 3 and planned["options"]["precision"] == "fp16"
     planned = console("sweep", "1", "--vary", "lr=0.5", "--dry-run")
     assert planned.code == 0 and "learning_rate = 0.5" in planned.out
-    for job in (("train", "--dataset", "nations", "--seed", "3"), ("small",)):
-        planned = console("sweep", *job, "--vary", "batch_size=64,128", "--dry-run", "--json")
+    for job in (
+        ("train", "--dataset", "nations", "--epochs", "5", "--batch-size", "64,128"),
+        ("small", "--batch-size=64,128"),
+        ("small", "--vary", "batch_size=64,128"),
+    ):
+        planned = console("sweep", *job, "--dry-run", "--json")
         assert [one["job"]["options"]["batch_size"] for one in planned.json()] == [64, 128], planned.err
     assert "No such option" in console("sweep", "small", "--vary", "batch_size=64", "--seeds", "3").err
     assert 'workload = "pipeline"' in console("run", "pipeline").err
     assert "--relation: missing; give it with --head or --tail" in console("predict", "--head", "usa").err
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        ("explain small usa embassy china", {"triple": "usa\tembassy\tchina"}),
+        ("predict 1 usa embassy --top-k 3", {"head": "usa", "relation": "embassy", "top_k": 3}),
+        ("tracin 1", {}),
+        ("evaluate last", {}),
+    ],
+)
+def test_a_run_before_the_flags_is_the_model(console: Console, typed: str, asked: dict[str, object]) -> None:
+    planned = console(*typed.split(), "--dry-run", "--json").json()["job"]
+    settings = planned[planned["workload"]]
+    assert {**settings, "run": 1, **asked} == settings
+
+
+@pytest.mark.parametrize("typed", ["run again 1", "rerun small", "again 1"])
+def test_again_is_a_word_of_its_own(console: Console, typed: str) -> None:
+    planned = console(*typed.split(), "--seed", "7", "--dry-run", "--json").json()["job"]
+    assert planned["label"] == "small" and planned["train"]["seed"] == 7
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("delete --failed", "kgops delete state:failed"),
+        ("delete --state failed --older-than=30d --yes", "kgops delete 'state:failed older:30d' --yes"),
+        ("stop --tag night --grace 5", "kgops stop tag:night --grace 5"),
+        ("export --all --to csv", "kgops export all --to csv"),
+    ],
+)
+def test_a_flag_that_selects_runs_is_answered_with_the_filter(
+    console: Console, typed: str, meant: str
+) -> None:
+    done = console(*typed.split())
+    assert done.code == 2 and done.err.endswith(f"Hint: {meant}\n")
+    assert "No such option '--state'." in console("delete", "4", "--state", "failed").err, "4 or failed?"
+
+
+def test_all_runs_are_exported_and_a_file_has_the_table_of_runs(console: Console) -> None:
+    for words in (("export",), ("export", "all"), ("export", "run>0")):
+        done = console(*words, "--format", "csv", "--output", "runs.csv", "--force")
+        lines = (console.cwd / "runs.csv").read_text().splitlines()
+        assert done.code == 0 and [line.split(",")[0] for line in lines] == ["id", "1", "2", "3", "4"]
+    assert len(console("runs", "all", "--json").json()) == 4
+    assert "`all` or a filter such as state:failed" in console("export", "nope", "--to", "json").err
 
 
 def test_a_run_is_named_by_its_label_and_the_newest_training_by_last(console: Console) -> None:
@@ -77,4 +131,6 @@ def test_commands_take_filters(console: Console) -> None:
     stopped = console("stop", "tag:night", "tag:old")
     assert stopped.code == 2 and "no run matches 'tag:old'" in stopped.err
     assert console("stop", "tag:night").out == f"run {asleep}: cancelled\n"
+    refused = console("delete", "failed")
+    assert refused.code == 2 and refused.out == "run 2  failed  tried\nrun 3  failed  tried\n"
     assert console("delete", "failed", "--yes").out == "run 2 deleted\nrun 3 deleted\n"
