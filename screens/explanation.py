@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _BAR = 10  # columns
+_EDGES = "─│┌┐└┘├┤┬┴┼▲▼◀▶"
 _MOST_LISTED = 6  # predictions in sight above the details
 _RETRAINED = (
     ("retrained_all", "with all"),
@@ -244,10 +246,20 @@ def _detail_rows(
     sections = [_verdict(one, width)]
     sections += [text_rows(text, width, "warn") for text in notes]
     if one.facts:
-        drawing = [text_row(line, width) for line in found.drawing] if found is not None else []
+        drawing = [_drawn(line) for line in found.drawing] if found is not None else []
         sections += [drawing, _triples(one, width), _paths(explained, found, width)]
     sections.append(_retrained(explained, one, width))
     return stacked(sections)
+
+
+def _drawn(line: str) -> Row:
+    """The triples of the set stand out, the prediction is dotted, and other edges are faint."""
+    tones = (
+        "accent" if char == "━" else "warn" if char == "╌" else "dim" if char in _EDGES else "text"
+        for char in line
+    )
+    groups = groupby(zip(line, tones, strict=True), key=lambda cell: cell[1])
+    return Row(tuple(Piece("".join(char for char, _ in cells), tone) for tone, cells in groups))
 
 
 def _verdict(one: ExplainedPrediction, width: int) -> list[Row]:

@@ -44,7 +44,7 @@ def _panel(section: Sequence[Row], width: int) -> Iterator[Row]:
     is_remark = len(rest) == 1
     yield _top(title.text.strip(), rest[0] if is_remark else None, width)
     if rest and not is_remark:
-        values = any(piece.tone not in ("dim", "accent") and piece.text.strip() for piece in rest)
+        values = any(piece.tone == "text" and piece.text.strip() for piece in rest)
         blank = Piece("" if values else " " * width_of(title.text))
         yield _inside(section[0]._replace(pieces=(blank, *rest)), width)
     for row in section[1:]:

@@ -13,7 +13,7 @@ from screens.widgets.curve_panels import Values, braille
 
 _BLANK = 0x2800
 LETTERS = "ABCDEFGH"  # work on any terminal, without colour
-HUES = ("accent", "warn", "good", "other", "bad", "strong", "text", "dim")
+HUES = ("accent", "warn", "good", "other", "bad", "strong", "dim", "head")
 Cell = tuple[str, str]  # one character and its tone
 
 
