@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _BAR = 10  # columns
-_EDGES = "─│┌┐└┘├┤┬┴┼▲▼◀▶"
+_DRAWN = {"━": "accent", "╌": "warn", **dict.fromkeys("─│┌┐└┘├┤┬┴┼▲▼◀▶", "dim")}
 _MOST_LISTED = 6  # predictions in sight above the details
 _RETRAINED = (
     ("retrained_all", "with all"),
@@ -254,12 +254,8 @@ def _detail_rows(
 
 def _drawn(line: str) -> Row:
     """The triples of the set stand out, the prediction is dotted, and other edges are faint."""
-    tones = (
-        "accent" if char == "━" else "warn" if char == "╌" else "dim" if char in _EDGES else "text"
-        for char in line
-    )
-    groups = groupby(zip(line, tones, strict=True), key=lambda cell: cell[1])
-    return Row(tuple(Piece("".join(char for char, _ in cells), tone) for tone, cells in groups))
+    groups = groupby(line, key=lambda char: _DRAWN.get(char, "text"))
+    return Row(tuple(Piece("".join(chars), tone) for tone, chars in groups))
 
 
 def _verdict(one: ExplainedPrediction, width: int) -> list[Row]:
