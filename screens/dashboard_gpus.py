@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState
 
 _WHO, _MEMORY_CURVE, _UTIL_CURVE = "who", "MiB, 2 min", "util, 2 min"
+_WIDE = 112  # columns from which the legend is whole
 _LEAST_PROCESSES = 5  # lines
 
 
@@ -43,12 +44,12 @@ def gpu_rows(state: FeedState, width: int) -> list[Row]:
 
 
 def gpu_columns(width: int) -> Columns:
-    """Columns of GPUs; those of the last two minutes need 120 columns."""
-    wide = width >= 120
+    """Columns of GPUs, from the left as many as fit."""
+    wide = width >= _WIDE
     roomy = width >= 160
     return Columns(
         (
-            Column("GPUS", 24 if roomy else 15 if width >= 80 else 13),
+            Column("GPUS", 24 if roomy else 18 if wide else 15 if width >= 80 else 13),
             Column(LEGEND if wide else SHORT_LEGEND, 23 if wide else 12, grows=True),
             Column("memory", 13, right=True),
             Column("profile", 10),
@@ -89,7 +90,7 @@ def profile_of(usage: GpuUsage, state: FeedState) -> Piece:
     """The profile that suits a GPU; of one that MIG divides, its slices have it."""
     if state.unusable is not None:
         return Piece("CPU only", "warn")
-    return Piece("" if usage.slices else usage.profile, "good")
+    return Piece("" if usage.slices else usage.profile)
 
 
 def process_rows(state: FeedState, width: int, room: int) -> list[Row]:

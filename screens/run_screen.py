@@ -119,7 +119,8 @@ class RunScreenBase(Screen[None]):
         offer(self.kgops, self.copyable)
 
     def show_title(self) -> None:
-        self.query_one("#title", Lines).show([self.title_row(self.size.width)])
+        title = self.query_one("#title", Lines)
+        title.show([self.title_row(title.size.width or self.size.width)])
         self.query_one(Keys).offer(self.offered)
 
     def on_resize(self) -> None:

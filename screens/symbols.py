@@ -30,6 +30,7 @@ _DARK = {
     "back": "#121212",
     "cursor": "#303030",
     "done": "#005f87",
+    "track": "#1c2b33",
 }
 _LIGHT = {
     "text": "#303030",
@@ -44,6 +45,7 @@ _LIGHT = {
     "back": "#ffffff",
     "cursor": "#dadada",
     "done": "#afd7ff",
+    "track": "#eaf4fb",
 }
 # Blue, yellow and vermilion are distinct in every kind of colour blindness.
 _SAFE = {
@@ -54,9 +56,10 @@ _SAFE = {
     "bad": "#ff8700",
     "other": "#af8787",
     "done": "#5f5f87",
+    "track": "#26262e",
 }
 
-_GROUNDS = ("back", "cursor", "done")
+_GROUNDS = ("back", "cursor", "done", "track")
 
 _COLOURS = {"kgops-dark": _DARK, "kgops-light": _LIGHT, "kgops-safe": _SAFE}
 
@@ -92,6 +95,7 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
         tones["strong"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         tones["area"] = Style(color=colours["done"], bgcolor=back)
         tones["done"] = Style(color=colours["strong"], bgcolor=colours["done"])
+        tones["track"] = Style(color=colours["text"], bgcolor=colours["track"])
         tones["tab"] = Style(color=colours["strong"], bgcolor=colours["cursor"], bold=True)
         return tones
 
@@ -175,7 +179,7 @@ class _FewColours(LineFilter):
         if style.color is not None:
             tone = _nearest(style.color, colours, _GROUNDS)
             kept += Style.null() if tone == "dim" and style.bold else self._paints.get(tone, Style.null())
-        if style.bgcolor is not None and _nearest(style.bgcolor, colours, ()) != "back":
+        if style.bgcolor is not None and _nearest(style.bgcolor, colours, ()) not in ("back", "track"):
             kept += Style(reverse=not style.reverse)
         return kept
 

@@ -23,6 +23,7 @@ _LETTERS = {
     "edge": "e",
     "done": "p",
     "area": "r",
+    "track": "k",
     "tab": "n",
 }
 _LEGEND = " ".join(f"{letter}={tone}" for tone, letter in _LETTERS.items())

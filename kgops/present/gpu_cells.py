@@ -141,7 +141,8 @@ def users(gpu: GpuRow, width: int) -> list[Piece]:
     names = fitted(names, max(width - len(runs) - 1, 0)) if width - len(runs) > 4 else ""
     gap = " " if runs and names else ""
     rest = width - width_of(runs) - width_of(names) - len(gap)
-    return [Piece(runs, "accent"), Piece(gap), Piece(names, "other"), Piece(" " * max(rest, 0))]
+    tone = "dim" if names == UNKNOWN else "other"
+    return [Piece(runs, "accent"), Piece(gap), Piece(names, tone), Piece(" " * max(rest, 0))]
 
 
 def _hides_users(gpu: GpuRow, has_runs: bool) -> bool:
@@ -215,7 +216,7 @@ def small_curve(values: Sequence[float | None], width: int, high: float | None) 
 
 def host_line(host: HostUse, profile: str | None = None) -> list[Piece]:
     """`profile`: the one that suits this machine, where its runs use the CPU."""
-    cpus = "" if host.cpus is None else f" of {host.cpus}"
+    cpus = "" if host.cpus is None else f"{' of ' if host.cpu_percent is not None else ''}{host.cpus}"
     memory = (
         f"{_gib(host.memory_used_mib)} of {_gib(host.memory_total_mib)} GiB"
         if host.memory_total_mib is not None
@@ -225,8 +226,8 @@ def host_line(host: HostUse, profile: str | None = None) -> list[Piece]:
     return [
         Piece("HOST", "head"),
         *([Piece("  profile "), Piece(profile, "good")] if profile else ()),
-        Piece("  CPU "),
-        Piece(whole(host.cpu_percent, "%")),
+        Piece("  CPU " if host.cpu_percent is not None else "  CPUs "),
+        Piece("" if host.cpu_percent is None else whole(host.cpu_percent, "%")),
         Piece(f"{cpus}  memory {memory}  disk "),
         Piece(f"{_gib(host.disk_free_mib)} GiB left", "bad" if short else "text"),
         Piece(f" of {_gib(host.disk_total_mib)}"),

@@ -24,7 +24,7 @@ def share_bar(done: float, total: float, width: int) -> list[Piece]:
 def filled(text: str, done: float, total: float, width: int) -> list[Piece]:
     """A progress bar behind its text."""
     cells, full = padded(text, width), _columns(done, total, width)
-    return [Piece(cells[:full], "done"), Piece(cells[full:])]
+    return [Piece(cells[:full], "done"), Piece(cells[full:], "track")]
 
 
 def part_bar(share: float, width: int, tone: str) -> Piece:

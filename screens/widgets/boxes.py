@@ -20,8 +20,14 @@ def boxed(rows: Sequence[Row], width: int) -> list[Row]:
     out: list[Row] = []
     for section in _sections(rows):
         first = section[0].pieces[0] if section[0].pieces else Piece("")
-        out += _panel(section, width) if first.tone == "head" else section
+        is_titled = first.tone == "head"
+        out += _panel(section, width) if is_titled else [_indented(row) for row in section]
     return out
+
+
+def _indented(row: Row) -> Row:
+    """Aligned with the rows within panels."""
+    return row._replace(pieces=(Piece("  "), *row.pieces))
 
 
 def _sections(rows: Sequence[Row]) -> Iterator[list[Row]]:

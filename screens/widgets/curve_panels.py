@@ -130,7 +130,7 @@ def panels(detail: RunDetail, width: int, screen_height: int = 24, *, marked: st
     still = _unchanging(detail, width)
     if not curves:
         return [text_row("CURVES", width, "head"), *still] if still else []
-    across = max(min(width // _NARROWEST, 3, len(curves)), 1)
+    across = max(min(width // _NARROWEST, 2 if len(curves) == 4 else 3, len(curves)), 1)
     each = (width - 3 * (across - 1)) // across
     height = _HEIGHT + max((screen_height - _HIGH_FROM) // _LINES_EACH, 0)
     out = [text_row("CURVES", width, "head")]
@@ -223,7 +223,7 @@ def _panel(
 def _filled(line: str, y: int, tops: Sequence[int], grid: str) -> list[Piece]:
     """The area below the curve, and above it the line of a tick."""
     cells = [
-        (char, "accent") if char != " " else (_AREA, "area") if top < y else (grid, "edge")
+        (char, "accent") if char != " " else (_AREA, "area") if top < y else (grid, "dim")
         for char, top in zip(line, tops, strict=True)
     ]
     return [

@@ -133,7 +133,9 @@ class Lines(ScrollView):
 
     def _choose_edge(self, has_focus: bool) -> None:
         """Panels have bright edges if keys move here, and another list of this screen could have them."""
-        lists = (one for one in self.screen.query(Lines) if one.can_focus and one.display)
+        lists = (
+            one for one in self.screen.query(Lines) if one.can_focus and one.display and one.draws_panels
+        )
         self._edge = "accent" if has_focus and len(list(lists)) > 1 else "edge"
 
     def on_focus(self) -> None:
