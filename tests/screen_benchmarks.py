@@ -150,5 +150,6 @@ def at(seen: Seen) -> int:
 
 def detail_text(seen: Seen) -> str:
     """All that is told of the row under the cursor, in sight or not."""
-    rows = seen.app.screen.query_one("#detail", Lines).rows
-    return "\n".join("".join(piece.text for piece in row.pieces) for row in rows)
+    detail = seen.app.screen.query_one("#detail", Lines)
+    margin = "  " if detail.draws_panels else ""
+    return "\n".join("".join(piece.text for piece in row.pieces).removeprefix(margin) for row in detail.rows)

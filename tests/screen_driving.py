@@ -13,9 +13,11 @@ from textual.pilot import Pilot
 
 from kgops.settings import Home
 from screens.app import KgopsApp
+from screens.widgets.boxes import has_panels
 from screens.widgets.lines import Lines
 
 _EDGES = re.compile(r"^(╭─ |╰─+╯|│ )| ?─*╮$| *│$")
+_MARGIN = re.compile("^ {1,2}")
 _FIRST_EDGES = ("│", "╭", "╰")
 
 
@@ -34,9 +36,10 @@ class Seen:
         self.app, self.pilot = app, pilot
 
     def lines(self) -> list[str]:
-        """What is on the screen, without the edges of panels."""
+        """What is on the screen, without the edges and the margin of panels."""
         drawn = (strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
-        return [without_edges(line) for line in drawn]
+        has_margin = has_panels(*self.app.size)
+        return [without_edges(_MARGIN.sub("", line) if has_margin else line) for line in drawn]
 
     @property
     def text(self) -> str:
