@@ -49,7 +49,7 @@ def page(
 ) -> list[Run]:
     """One page of runs; `after` is the number of the previous page's last run (keyset paging).
 
-    `metric` sorts by that metric. Runs without a value come last in either direction.
+    `metric` sorts by that metric: values of the test first. Runs without a value come last in either direction.
     """
     order = _Order.by(sort, metric, descending)
     where, values = _conditions(conn, wanted)
@@ -106,14 +106,21 @@ class _Order(NamedTuple):
     join: str
     bound: tuple[str, ...]
     descending: bool
+    rank: str = ""  # sorts before the column
 
     @classmethod
     def by(cls, sort: str, metric: str | None, descending: bool) -> _Order:
         if metric is not None:
             which, name = series.split(metric)
             values, bound = series.values_of(name, which)
-            join = f" LEFT JOIN ({values}) AS ranked ON ranked.run = run.id"
-            return cls("ranked.value", join, tuple(bound), descending)
+            join = (
+                f" LEFT JOIN ({values}) AS ranked ON ranked.run = run.id"
+                " LEFT JOIN score AS test ON test.name = ? AND test.run = run.id"
+            )
+            # `mrr` is of the test where there is one, otherwise of the validation, which is no match for it.
+            is_test = "test.value IS NOT NULL AND ranked.value IS NOT NULL"
+            rank = f"{'' if descending else 'NOT '}({is_test})"
+            return cls("ranked.value", join, (*bound, f"test_{name}"), descending, rank)
         if sort not in SORTABLE:
             raise ValueError(f"cannot sort by {sort!r}")
         return cls(COMPUTED.get(sort, f"run.{sort}"), "", (), descending)
@@ -123,7 +130,8 @@ class _Order(NamedTuple):
         direction = "DESC" if self.descending else "ASC"
         if self.column == "run.id":
             return f"run.id {direction}"
-        return f"{self.column} {direction} NULLS LAST, run.id {direction}"
+        rank = f"{self.rank} {direction}, " if self.rank else ""
+        return f"{rank}{self.column} {direction} NULLS LAST, run.id {direction}"
 
     @property
     def value(self) -> str:
@@ -136,8 +144,9 @@ class _Order(NamedTuple):
         if is_null:
             return f"({self.column} IS NULL AND run.id {past} ?)", [number]
         # The value is read within the statement: the time of a run that goes on would be another one before it.
-        clause = f"(({self.column}, run.id) {past} (({self.value}), ?) OR {self.column} IS NULL)"
-        return clause, [*self.bound, number, number]
+        key = ", ".join(filter(None, (self.rank, self.column, "run.id")))
+        place = f"SELECT {key} FROM run{self.join} WHERE run.id = ?"
+        return f"(({key}) {past} ({place}) OR {self.column} IS NULL)", [*self.bound, number]
 
 
 def _conditions(conn: sqlite3.Connection, wanted: Filter) -> tuple[list[str], list[Any]]:

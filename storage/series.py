@@ -235,6 +235,17 @@ def of_runs(conn: sqlite3.Connection, numbers: list[int], text: str) -> dict[int
     return dict(pair for pair in rows if fits(pair, ("int", "float")))
 
 
+def of_validation(conn: sqlite3.Connection, numbers: list[int], text: str) -> set[int]:
+    """The runs whose value of a metric such as `mrr` comes from the validation, since no test reported it."""
+    which, name = split(text)
+    whose = [of_runs(conn, numbers, f"{which}.{prefix}{name}") for prefix in MEANT_BY_SHORT]
+    return {
+        run
+        for run, value in of_runs(conn, numbers, text).items()
+        if run not in whose[0] and whose[1].get(run) == value
+    }
+
+
 def _best_so_far(name: str) -> str:
     kind = "min" if less_is_better(name) else "max"
     return f"(SELECT {kind}({kind}) FROM rollup WHERE series = series.id AND width = 4096)"

@@ -36,7 +36,7 @@ COMMANDS: dict[str, str] = {
     "influences": "Show the influences that a TracIn run found.",
     "logs": "Print or follow a run's log.",
     "stop": "Stop runs: SIGTERM first, then kill the process tree.",
-    "resume": "Continue a run that was interrupted, stopped (cancelled) or failed.",
+    "resume": "Continue an interrupted, stopped (cancelled) or failed run.",
     "tag": "Add, remove or print the tags of a run.",
     "note": "Add a note to a run, or print its notes.",
     "delete": "Delete runs and their folders.",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from kgops.cli.command_line import as_command
 from kgops.cli.follow import follow
 from kgops.cli.job_options import click_decorators, given_values
 from kgops.cli.output import print_json, say, tell
@@ -21,6 +23,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import Option
 from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, NAMES
 from kgops.jobs.text import lines, one_line
+from kgops.planning import profiles
 from kgops.planning.filtering_preview import FilteringPreview, preview_filtering
 from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.planning.plan_job import Planned, refuse_what_cannot_fit
@@ -109,12 +112,15 @@ def start(job: Job, given: dict[str, Any]) -> int:
         from kgops.cli.host_run import start_on_host
 
         return start_on_host(job, given["host"], given)
-    job = with_the_run(job)
+    typed, job = job, with_the_run(job)
     if given["dry_run"]:
         must_have_gpus(job)
         home = find_home()
         placed = plan_here(job, home, record())
         show_plan(placed, preview_filtering(placed.planned, home), as_json=bool(given["as_json"]))
+        if not given["as_json"]:
+            for line in _elsewhere(typed, placed.planned):
+                say(line)
         return 0
     session = for_writing()
     number = _launch(session, job, given)
@@ -219,9 +225,23 @@ def show_plan(placed: Placement, filtering: FilteringPreview | None = None, *, a
     comments += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
     sentence = suggested(planned, filtering)
     head = [f"# {one_line(str(placed.unused))}"] if placed.unused is not None else []
-    head += [] if sentence is None else [f"# {sentence}", ""]
+    head += [] if sentence is None else [f"# {sentence}"]
+    if any(choice.requested not in (None, "auto", choice.applied) for choice in planned.choices):
+        head.append("# The job has the requested values. The lines with → below say what applies here.")
+    head += [""] if head else []
     text = "\n".join([*head, job.as_toml().rstrip(), *(f"# {line}" for line in comments)])
     say(lines(text) if sys.stdout.isatty() else text)
+
+
+def _elsewhere(typed: Job, planned: Planned) -> list[str]:
+    """The command that plans the job for the GPU of its profile, where it is planned for another device."""
+    gpus = profiles.find(typed.profile).gpus if typed.profile is not None else ()
+    known = planned.target.known
+    if not gpus or (known is not None and known.short_name in gpus):
+        return []
+    words = as_command(replace(typed, gpu=replace(typed.gpu, wanted=None))) or ["kgops", "FILE.toml"]
+    command = shlex.join(["kgops", "suggest", *words[1:], "--gpu", gpus[0]])
+    return [one_line(f"# to plan for a {gpus[0]}:  {command}", len(command) + 99)]
 
 
 def plan_table(placed: Placement, filtering: FilteringPreview | None = None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     "--sort",
     default="id",
     show_default=True,
-    help="Column or metric to sort by, such as time, peak_gpu or peak_host; `--json` shows the columns.",
+    help="Column or metric to sort by, such as time, peak_gpu or mrr (test values first). `--json` shows the columns.",
 )
 @click.option("--ascending", is_flag=True, help="Sort smallest first.")
 @click.option(
@@ -214,9 +214,17 @@ def _metric(session: Session, sort: str) -> str | None:
 
 
 def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> None:
-    values = {name: series.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
+    numbers = [run.id for run in page]
+    own = [
+        metric_column(
+            name,
+            series.of_runs(session.conn, numbers, name),
+            series.of_validation(session.conn, numbers, name),
+        )
+        for name in metrics
+    ]
     *before, metric, label = PRINTED
-    columns = [*before, *(metric_column(name, values[name]) for name in metrics), metric, label]
+    columns = [*before, *own, metric, label]
     for line in lines(columns, page, time.time()):
         say(line)
 

@@ -5,7 +5,7 @@ A new field of a run is a field of `storage.runs.Run`, a column here, and its pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.present.formats import amount, duration, local_time, reported, table
@@ -71,10 +71,15 @@ def lines(
     return table(heads, rows, right=frozenset(right))
 
 
-def metric_column(name: str, values: Mapping[int, float | None]) -> RunColumn:
-    """A metric that a person asked for; `values` by run."""
-    column = Column(name, 14, right=True)
-    return RunColumn(name, column, lambda run, now: amount(values.get(run.id)), title=name)
+def metric_column(
+    name: str, values: Mapping[int, float | None], of_validation: Collection[int] = ()
+) -> RunColumn:
+    """A metric that a person asked for; `values` by run, and the runs whose value is of the validation."""
+
+    def text(run: Run, now: float) -> str:
+        return ("valid " if run.id in of_validation else "") + amount(values.get(run.id))
+
+    return RunColumn(name, Column(name, 14, right=True), text, title=name)
 
 
 def own(key: str, head: str, width: int, *, right: bool = False, grows: bool = False) -> RunColumn:

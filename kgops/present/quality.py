@@ -14,8 +14,8 @@ from kgops.present.formats import UNKNOWN
 HEADS = ("BY", "GROUP", "RANKS", "MRR", "95 % INTERVAL", "HITS@1", "HITS@10")
 NUMBERS = (2, 3, 4, 5, 6)  # columns of numbers
 FILTERS = (
-    "Validation ranks leave out answers known from training and validation, test ranks all known answers: "
-    "the validation MRR of a model reads lower than its test MRR."
+    "Validation ranks leave out answers known from training and validation. Test ranks leave out those of the test "
+    "as well. So compare a validation MRR only with a validation MRR."
 )
 _BY = ("direction", "degree", "relation")
 

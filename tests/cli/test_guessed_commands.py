@@ -74,6 +74,15 @@ def test_a_run_before_the_flags_is_the_model(console: Console, typed: str, asked
     assert {**settings, "run": 1, **asked} == settings
 
 
+def test_a_dry_run_for_another_gpu_ends_with_the_command_that_plans_for_it(console: Console) -> None:
+    lines = console("train", "--dataset", "nations", "--profile", "t4", "--dry-run").out.splitlines()
+    assert lines[0].startswith("# Suggested for this CPU: fp16 off")
+    assert lines[1] == "# The job has the requested values. The lines with → below say what applies here."
+    planned = lines[-1].removeprefix("# to plan for a t4:  kgops ")
+    assert planned == "suggest train --dataset nations --profile t4 --gpu t4"
+    assert "on Tesla T4" in console(*planned.split()).out
+
+
 @pytest.mark.parametrize("typed", ["run again 1", "rerun small", "again 1"])
 def test_again_is_a_word_of_its_own(console: Console, typed: str) -> None:
     planned = console(*typed.split(), "--seed", "7", "--dry-run", "--json").json()["job"]

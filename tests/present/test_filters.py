@@ -132,11 +132,17 @@ def test_listing_command_takes_a_filter_and_says_where_it_is_wrong(
     assert ids("mrr>0.2 -tag:old", "--state", "succeeded") == [
         n for n in expected[::-1] if known[n - 1].run["state"] == "succeeded"
     ]
-    by_metric = sorted(expected, key=lambda n: (known[n - 1].metric("mrr"), n), reverse=True)
+    tested = ids("state:ended test_mrr>=0")
+    by_metric = sorted(expected, key=lambda n: (n in tested, known[n - 1].metric("mrr"), n), reverse=True)
     assert ids("mrr>0.2 -tag:old", "--sort", "mrr") == by_metric
     exported = run_cli("runs", "mrr>0.2 -tag:old", "--csv", "--all", "--metric", "mrr").out.splitlines()
     assert [int(line.split(",")[0]) for line in exported[1:]] == expected[::-1]
-    assert "MRR" in run_cli("runs", "mrr>0.2", "--sort", "mrr").out.splitlines()[0].upper()
+    head, *rows = run_cli("runs", "mrr>0.2", "--sort", "mrr", "--all").out.splitlines()
+    assert "MRR" in head.upper() and any("valid" in row for row in rows)
+    for row in rows:
+        one = known[int(row.split()[0]) - 1]
+        is_valid = one.metric("test_mrr") is None and one.metric("valid_mrr") == one.metric("mrr")
+        assert ("valid " in row) == is_valid, row
     wrong = run_cli("runs", "tag:x", "stat:failed")
     assert (wrong.code, wrong.out) == (2, "")
     assert "character 7: there is no key 'stat'" in wrong.err

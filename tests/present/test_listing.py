@@ -34,13 +34,16 @@ def history(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> I
 # --- metrics ----------------------------------------------------------------------------------------
 
 
-def test_runs_sort_by_a_metric_with_those_that_lack_it_last(history: History) -> None:
+def test_runs_sort_by_a_metric_of_the_test_first_and_those_that_lack_it_last(history: History) -> None:
     conn, known = history
+    ended = [k for k in known if k.run["state"] in runs.ENDED]
+    tested = {k.run["id"] for k in ended if k.metric("test_mrr") is not None}
     for descending in (True, False):
         have = sorted(
             ((value, k.run["id"]) for k in known if (value := k.metric("mrr")) is not None),
             reverse=descending,
         )
+        have.sort(key=lambda pair: pair[1] not in tested)
         lack = sorted((k.run["id"] for k in known if k.metric("mrr") is None), reverse=descending)
         expected = [number for _, number in have] + lack
         assert list(run_list.ordered(conn, metric="mrr", descending=descending)) == expected

@@ -222,9 +222,9 @@ class _Work(NamedGraph):
         """A prediction that the model does not make can only be made less likely."""
         if standing.rank > 1:
             what = (
-                "no prediction to carry over: the set is what brings others nearer to it"
+                "no prediction to carry over. The set should bring others nearer to it"
                 if self.settings["sufficient"]
-                else "no prediction to lose: the set is what lowers that rank"
+                else "no prediction to lose. Without the set the model should rank it worse"
             )
             answer, given = (named.head_name, "tail") if asked == "head" else (named.tail_name, "head")
             self.report.note(
