@@ -14,7 +14,7 @@ from kgops.hosts import registry
 from kgops.jobs.option import Option, word_of
 from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.drafts import Draft, can_filter, completions, is_what_if
-from kgops.present.rows import Piece, Row, title
+from kgops.present.rows import Piece, Row, text_row, title
 from kgops.present.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
 from kgops.present.wording import error_text
 from kgops.workloads.catalog import OPTIONS
@@ -138,9 +138,12 @@ class NewRun(RunScreenBase):
         shown = new_run_page.rows(
             self._draft, self._offers, answer, width, list(self._hosts), self._filtering_of(answer)
         )
-        below = min(max(len(plan), _LEAST_PLAN), _MOST_PLAN)
+        edges = 0
+        if body.draws_panels:
+            shown, plan, edges = [text_row("JOB", width, "head"), *shown], new_run_plan.in_panel(plan), 2
+        below = min(max(len(plan) + edges, _LEAST_PLAN), _MOST_PLAN)
         room = self.size.height - below - 2 - (not self.has_class("short"))
-        height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
+        height = max(min(len(shown) + edges, room), 1)  # the plan is directly below and always visible
         if body.styles.height is None or body.styles.height.value != height:
             body.styles.height = height
             self.call_after_refresh(self.show_title)

@@ -22,6 +22,7 @@ from screens.new_run_command import Command
 from screens.new_run_page import label_of
 
 _MIB = 1 << 20
+_WIDE = 90  # columns from which what is needed has a row of its own
 
 
 def plan_rows(
@@ -57,6 +58,15 @@ def plan_rows(
         parts = _parts(planned.suggestion, width)
         plan = [*sentence, *_verdict(answer, placed, width), bar, parts, note, time]
     return [BLANK, *plan, *_command(command, width)]
+
+
+def in_panel(rows: Sequence[Row]) -> list[Row]:
+    """The verdict is the title of the panel."""
+    at = next(i for i, one in enumerate(rows) if one.pieces and one.pieces[0].tone == "head")
+    head, verdict, *more = rows[at].pieces
+    rest = [Row((Piece(more[0].text.removeprefix(" · ")), *more[1:]))] if more and more[0].text else []
+    others = [*rows[:at], *rest, *rows[at + 1 :]]
+    return [Row((head._replace(text="PLAN"), verdict)), *(one for one in others if one != BLANK)]
 
 
 def plan_there(host: str, command: Command | None, width: int) -> list[Row]:
@@ -100,8 +110,10 @@ def _verdict(answer: Answer, placed: Placement, width: int) -> list[Row]:
         first, *rest = textwrap.wrap(one_line(words.text), width - 6)
         return [_plan(words._replace(text=first), width=width), text_row(" ".join(rest), width, words.tone)]
     needed = plan_sections.needed_of(placed)
-    of = Piece(f" · {needed}" if needed else "")
-    return [_plan(words, of, Piece(f" on {placed.planned.target.title}", "dim"), width=width)]
+    there = Piece(f" on {placed.planned.target.title}", "dim")
+    if width >= _WIDE and needed and width_of(words.text + needed + there.text) > width - 9:
+        return [_plan(words, width=width), Row((Piece(needed), there))]
+    return [_plan(words, Piece(f" · {needed}" if needed else ""), there, width=width)]
 
 
 def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
