@@ -32,6 +32,7 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
     "not measured yet": ("?", "dim"),
     "cannot be tested here": ("?", "dim"),
 }
+_ANSWERS = {"→ use": "good", "→ if": "good", "→ changes": "warn", "→ do not": "bad", "not measured": "dim"}
 _BARS = {"good": "good", "warn": "warn", "bad": "bad", "dim": "text"}
 _MEASURED, _N, _TIMES = 25, 3, 8  # columns, at most
 _NARROWEST_BAR, _WIDEST_BAR = 13, 60
@@ -78,11 +79,19 @@ def _head(detail: Detail, others: Sequence[Series], width: int) -> list[Row]:
 
 
 def _options(detail: Detail, width: int) -> list[Row]:
-    """The page of `kgops bench show claims`; its headings are in capitals."""
+    """The page of `kgops bench show claims`, with the answers in colour."""
     if detail.options is None:
         return []
-    tones = (("head" if line[:8].isupper() else "text", line) for line in option_lines(detail.options, width))
-    return [Row((Piece(fitted(line, width), tone),)) for tone, line in tones]
+    first, *lines = option_lines(detail.options, width)
+    return [text_row(first, width, "head"), *(_option(fitted(line, width)) for line in lines)]
+
+
+def _option(line: str) -> Row:
+    if line.endswith("ANSWER") or " MEASURED (" in line:
+        return Row((Piece(line, "head"),))
+    mark = next((mark for mark in _ANSWERS if mark in line), None)
+    at = line.rfind(mark) if mark is not None else len(line)
+    return Row((Piece(line[:at]), Piece(line[at:], _ANSWERS.get(mark or "", "text"))))
 
 
 # --- variants beside the baseline ---

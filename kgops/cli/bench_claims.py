@@ -12,7 +12,7 @@ import click
 
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
-from kgops.experiments.claims import Measured, Page, page
+from kgops.experiments.claims import NOT_YET, Measured, Page, page
 from kgops.experiments.comparison import Context, run_comparison
 from kgops.experiments.documented import TABLES, comparisons
 from kgops.experiments.trial_result import Spread
@@ -93,7 +93,9 @@ def lines(page: Page, width: int) -> list[str]:
 
 
 def _option(one: Measured, width: int) -> str:
-    answer = f"→ not measured: {one.why}" if one.why else f"→ {one.answer}"
+    answer = f"→ {(one.answer or '').replace('use if', 'if')}"
+    if one.why:
+        answer = "not measured" if one.why == NOT_YET else f"not measured: {one.why}"
     return _cells([one.name, one.claim, _ratio(one.speed), _memory(one.memory), _results(one), answer], width)
 
 

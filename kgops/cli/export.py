@@ -38,18 +38,30 @@ class _Export(OfRuns):
     "export", cls=_Export, epilog="\b\nExample:  kgops export 12 17 --to json --output two-runs.json"
 )
 @click.argument("names", metavar="[RUN]...", nargs=-1)
-@click.option("--to", "--format", "wanted", required=True, type=click.Choice(list(FORMATS)), help="Format.")
+@click.option(
+    "--to",
+    "--format",
+    "wanted",
+    type=click.Choice(list(FORMATS)),
+    help="Format; by default that of the output's name.",
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     help="Output file or folder, by default named after the runs' numbers. With json and tar, `-` is stdout.",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-def command(names: tuple[str, ...], wanted: str, output: Path | None, force: bool) -> None:
+def command(names: tuple[str, ...], wanted: str | None, output: Path | None, force: bool) -> None:
     """Export runs for other programs, or for another kgops; all runs without RUN.
 
     RUN is a number, a label, `last`, `all`, or a filter as of `kgops runs`: `kgops export tag:paper --to csv`.
     """
+    if output is None and names and Path(names[-1]).suffix[1:] in FORMATS:
+        *others, last = names
+        names, output = tuple(others), Path(last)
+    wanted = wanted or (output.suffix[1:] if output is not None and output.suffix[1:] in FORMATS else None)
+    if wanted is None:
+        raise Usage("--to is missing: the format", "kgops export --to csv --output runs.csv")
     if output == Path("-") and wanted not in ("json", "tar"):
         raise Usage(f"{wanted} is written to files", "name them: --output PATH")
     if wanted == "tar" and len(set(names)) > 1:

@@ -44,18 +44,18 @@ class NamedCommands(click.Group):
 
 
 class OfRuns(click.Command):
-    """A command that takes filters as arguments. It answers `--state failed` with `state:failed`."""
+    """A command that takes filters as arguments. It reads `--state failed` as `state:failed`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, [*args])
-        except click.NoSuchOption as error:
-            if (typed := self._with_filter(args)) is None:
+        except click.NoSuchOption:
+            if (words := self._with_filter(args)) is None:
                 raise
-            raise Usage(f"No such option {error.option_name!r}; filters select runs", typed) from None
+            return super().parse_args(ctx, words)
 
-    def _with_filter(self, args: list[str]) -> str | None:
-        """The command with its unknown flags as one filter; None if they are none."""
+    def _with_filter(self, args: list[str]) -> list[str] | None:
+        """The words with their unknown flags as one filter; None if they are none."""
         from kgops.cli.session import is_filter
         from storage.filters import FIELDS
 
@@ -74,7 +74,7 @@ class OfRuns(click.Command):
                 terms.append(f"{key}:{value}")
             else:
                 return None
-        return shlex.join(["kgops", self.name or "", " ".join(terms), *others])
+        return [" ".join(terms), *others]
 
 
 class ByWorkload(NamedCommands):

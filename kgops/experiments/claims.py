@@ -33,6 +33,7 @@ Answer = Literal[
     "do not use",
     "not measured",
 ]
+NOT_YET = "not yet"
 ANSWERS: tuple[Answer, ...] = (
     *("use", "use if memory is short", "use if memory allows", "changes results", "do not use"),
     "not measured",
@@ -181,7 +182,7 @@ def _machine(conn: Connection, one: _Measurements) -> str:
 def _row(row: Row, one: _Measurements | None) -> Measured:
     line = Measured(row.name, row.claim, row.variant, why=row.why)
     if row.why or one is None:
-        return line if row.why else replace(line, why="not yet")
+        return line if row.why else replace(line, why=NOT_YET)
     if row.variant == one.baseline:
         values = [pair.baseline for pair in one.pairs if not pair.baseline.get("trouble")]
         seconds, mib = _amounts(values)
@@ -192,7 +193,7 @@ def _row(row: Row, one: _Measurements | None) -> Measured:
 def _option(option: Option, one: _Measurements | None) -> Measured:
     line = Measured(option.name, option.claim, option.variant, why=option.why, answer="not measured")
     if option.why or one is None:
-        return line if option.why else replace(line, why="not yet")
+        return line if option.why else replace(line, why=NOT_YET)
     pairs = one.of(option.variant)
     line = _measured(line, one, pairs)
     if line.why:
