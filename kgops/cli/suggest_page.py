@@ -150,6 +150,8 @@ def _start(job: Job, placed: Placement, refused: KgopsError | None) -> list[str]
     why = "" if workload_of(job).is_command else ": this job needs a job file, flags cannot express it"
     command = shlex.join(words) if words else f"kgops run FILE.toml{why}"
     is_elsewhere = target.on_gpu and target.gpu_name is None and job.on.where is None
+    suggestion = placed.planned.suggestion
+    never_fits = suggestion is not None and not suggestion.fits and suggestion.nearest is None
     return [
         *(
             ["", one_line(f"would not start here: {refused.message}")]
@@ -157,8 +159,9 @@ def _start(job: Job, placed: Placement, refused: KgopsError | None) -> list[str]
             else []
         ),
         "",
-        *([f"on a machine with a {one_line(target.title)}:"] if is_elsewhere else []),
-        command,
+        *([f"on a machine with a {one_line(target.title)}:"] if is_elsewhere and not never_fits else []),
+        *(["only --force starts it:"] if never_fits else []),
+        f"{command} --force" if never_fits else command,
     ]
 
 

@@ -92,6 +92,7 @@ def test_a_job_that_cannot_fit_is_refused_with_the_numbers_and_force_starts_it(r
     told = run_cli("suggest", *TOO_LARGE)
     assert told.code == 3
     assert "does not fit: needs" in told.out
+    assert "\nonly --force starts it:\nkgops train" in told.out and told.out.endswith(" --force\n")
 
 
 def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:
