@@ -54,7 +54,7 @@ def rows(
     if tab == "curves":
         return stacked(
             (
-                [*_state(detail, width), *_next(steps)],
+                [*_state(detail, width), *_next(steps, width)],
                 retries,
                 panels(detail, width, height, marked=marked),
                 _metrics(run_sections.metrics(detail), width),
@@ -70,7 +70,9 @@ def rows(
         ]
         return stacked((parts or nothing, drawn_facts(run_sections.memory_facts(detail), width), retries))
     if tab == "options":
-        return drawn(run_sections.options(detail, table), table) or [text_row("no options", width, "dim")]
+        shown = run_sections.options(detail, table)
+        whole = shown._replace(lines=tuple(line._replace(is_marked=True) for line in shown.lines))
+        return drawn(whole, table) or [text_row("no options", width, "dim")]
     return stacked(
         (
             drawn(run_sections.messages(detail), width),
@@ -81,12 +83,15 @@ def rows(
     )
 
 
-def _next(steps: Sequence[Step]) -> list[Row]:
-    """Can be clicked."""
-    pieces = [Piece("next", "dim")] if steps else []
+def _next(steps: Sequence[Step], width: int) -> list[Row]:
+    """Can be clicked. On as many lines as needed."""
+    lines: list[list[Piece]] = [[Piece("next", "dim")]] if steps else []
     for key, words, act in steps:
-        pieces += [Piece(f"   {key}", "accent", act), Piece(f" {words}", "text", act)]
-    return [Row(tuple(pieces))] if pieces else []
+        pieces = [Piece(f"   {key}", "accent", act), Piece(f" {words}", "text", act)]
+        if sum(width_of(piece.text) for piece in (*lines[-1], *pieces)) > width:
+            lines.append([Piece("    ")])
+        lines[-1] += pieces
+    return [Row(tuple(line)) for line in lines]
 
 
 def _state(detail: RunDetail, width: int) -> list[Row]:

@@ -101,8 +101,10 @@ def job_of(draft: Draft) -> Job:
 
 
 def draft_of(job: Job) -> tuple[Draft, str]:
-    """The job in the form, and the names of the settings for which the form has no field."""
-    workload = job.workload if job.workload in FIELDS else "train"
+    """The job in the form, and the names of the settings for which the form has no field. An empty form for a job of a
+    workload that the form does not have."""
+    if (workload := job.workload) not in FIELDS:
+        return Draft(), ""
     stages = [job.settings[name] for name in WORKLOADS[workload].stages or ()] or [job.settings]
     settings = {name: value for stage in stages for name, value in stage.items() if value is not None}
     fields = {

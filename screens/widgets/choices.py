@@ -1,12 +1,10 @@
-"""Rows whose values the arrow keys change, and a prompt for a value with Tab completion."""
+"""Rows whose values the arrow keys change."""
 
 from __future__ import annotations
 
 from textual.binding import Binding
 
 from screens.widgets.lines import Lines
-
-_SHOWN = 6
 
 
 class Choices(Lines):
