@@ -126,7 +126,7 @@ def test_the_page_leads_to_the_screens_and_keys_act_in_them(served: Served) -> N
             screen = Screen(websocket)
             await screen.until("seen in a browser")
             await screen.say("stdin", "\r")
-            await screen.until("JOB")
+            await screen.until("Record")
             await screen.say("resize", {"width": 90, "height": 20})
             await screen.until("\x1b[20;")
             await screen.say("stdin", "q")
