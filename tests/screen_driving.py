@@ -17,7 +17,6 @@ from screens.widgets.boxes import has_panels
 from screens.widgets.lines import Lines
 
 _EDGES = re.compile(r"^(╭─ |╰─+╯|│ )| ?─*╮$| *│$")
-_MARGIN = re.compile("^ {1,2}")
 _FIRST_EDGES = ("│", "╭", "╰")
 
 
@@ -36,10 +35,14 @@ class Seen:
         self.app, self.pilot = app, pilot
 
     def lines(self) -> list[str]:
-        """What is on the screen, without the edges and the margin of panels."""
-        drawn = (strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
-        has_margin = has_panels(*self.app.size)
-        return [without_edges(_MARGIN.sub("", line) if has_margin else line) for line in drawn]
+        """What is on the screen, without the edges and margins of panels."""
+        screen = self.app.screen
+        drawn = [strip.text.rstrip() for strip in screen._compositor.render_strips()]
+        if drawn and has_panels(*self.app.size):
+            margin = "  " if any(one.draws_panels for one in screen.query(Lines)) else ""
+            inner = [re.sub(rf"^{margin}(?=\S)", "", line) for line in drawn[2:-1]]
+            drawn = [line.removeprefix(" ") for line in drawn[:2]] + inner + [drawn[-1].removeprefix(" ")]
+        return [without_edges(line) for line in drawn]
 
     @property
     def text(self) -> str:
