@@ -94,6 +94,12 @@ def named(conn: sqlite3.Connection, name: str) -> list[Measurement]:
     return list(_read(conn, "WHERE name = ? ORDER BY measurement.id", (name,)))
 
 
+def all_of(conn: sqlite3.Connection, bench: int | None = None) -> list[Measurement]:
+    """Measurements of this benchmark, or all there are, oldest first."""
+    where, bound = ("", ()) if bench is None else ("WHERE bench = ?", (bench,))
+    return list(_read(conn, f"{where} ORDER BY measurement.id", bound))
+
+
 def _read(conn: sqlite3.Connection, rest: str, bound: tuple[Any, ...]) -> Iterator[Measurement]:
     columns = ", ".join(f"measurement.{name}" for name in COLUMNS_PLAIN)
     statement = (
