@@ -416,27 +416,6 @@ def open_screens(in_browser: tuple[int, int] | None = None, hosts: Sequence[Host
     """`kgops tui`: returns the exit code when the app ends, nonzero after a crash.
 
     `in_browser`: columns and lines of the browser, which can show all Unicode signs."""
-    from screens.dashboard import TOUR
-
-    unicode = True if in_browser else None
-    app = KgopsApp(find_home(), unicode=unicode, hosts=hosts)
+    app = KgopsApp(find_home(), unicode=True if in_browser else None, hosts=hosts)
     app.run(size=in_browser)
-    if app.return_code == TOUR:
-        home = _tour()
-        os.environ["KGOPS_HOME"] = str(home.path)  # for commands that the tour shows or starts
-        app = KgopsApp(home, unicode=unicode)
-        app.run(size=in_browser)
     return app.return_code or 0
-
-
-def _tour() -> Home:
-    """The separate home with sample data, made where there is none."""
-    from kgops.cli.output import tell
-    from kgops.tour import home as homes
-    from kgops.tour.filling import fill
-
-    home = homes.default_home()
-    if not homes.is_tour(home):
-        tell(f"Making sample data in {home.path}; your own home is not touched.")
-        fill(home, tell, ())
-    return home

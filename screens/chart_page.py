@@ -12,11 +12,11 @@ from kgops.jobs.text import one_line
 from kgops.present.axes import Axis
 from kgops.present.chart import ChartPoint, ChartRun, axes, smoothed
 from kgops.present.formats import UNKNOWN, duration, fitted, width_of
-from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
+from kgops.present.rows import BLANK, Column, Columns, Piece, Row, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
 from screens.widgets.chart_axis import on_axis
 from screens.widgets.curve_panels import Level, level_of, memory_levels
-from screens.widgets.overlay import HUES, LETTERS, Cell, Layer, cells, pieces
+from screens.widgets.overlay import HUES, LETTERS, Cell, Layer, cells
 
 SMOOTHINGS = (0.0, 0.6, 0.9)  # weights of what came before
 _LEAST_HEIGHT = 5
@@ -298,7 +298,7 @@ def _drawn(plot: Plot, y: _YAxis, lines: int) -> list[Row]:
         Row(
             (
                 Piece(f"{labels.get(i, ''):>{_LABEL}} {'┤' if i in labels else '│'}", "dim"),
-                *pieces(line),
+                *joined(line),
             )
         )
         for i, line in enumerate(canvas)

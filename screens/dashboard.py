@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 
-TOUR = 100  # the console's result where a person wants to look around with sample data
-
-
 class Dashboard(HasPane):
     screen_name: ClassVar[ScreenName] = "dashboard"
 
@@ -169,6 +166,8 @@ class Dashboard(HasPane):
 
     def action_begin(self, what: str) -> None:
         """What the first screen of an empty home offers."""
+        from kgops.cli.tui import TOUR
+
         if what == "demo":
             begin(self.app, self._start_demo)
         elif what == "tour":

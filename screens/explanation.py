@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -16,7 +15,7 @@ from kgops.present.explanation_pictures import text_lines
 from kgops.present.explanations import ExplainedPrediction
 from kgops.present.formats import amount
 from kgops.present.influences import Step
-from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
+from kgops.present.rows import Column, Columns, Piece, Row, joined, stacked, text_row, text_rows
 from kgops.present.wording import going, state_of
 from screens.actions import ScreenName
 from screens.background import begin
@@ -254,8 +253,7 @@ def _detail_rows(
 
 def _drawn(line: str) -> Row:
     """The triples of the set stand out, the prediction is dotted, and other edges are faint."""
-    groups = groupby(line, key=lambda char: _DRAWN.get(char, "text"))
-    return Row(tuple(Piece("".join(chars), tone) for tone, chars in groups))
+    return Row(tuple(joined((char, _DRAWN.get(char, "text")) for char in line)))
 
 
 def _verdict(one: ExplainedPrediction, width: int) -> list[Row]:

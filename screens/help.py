@@ -25,7 +25,7 @@ _IN_THE_DETAILS = (
     ("PgUp PgDn", "Scroll the details below the list, as do g and G to their beginning and end."),
 )
 _IN_THE_LOG = (
-    ("n N", "Next or previous search hit; without a search, warning or error."),
+    ("] [", "Next or previous search hit; without a search, warning or error."),
     ("← →", "Scroll long lines sideways by half a screen."),
     ("L", "All lines, warnings and errors, or errors only."),
 )
@@ -35,8 +35,9 @@ _SIGNS = (
     ("■", "dim", "stopped"),
     ("✗", "bad", "failed, out of memory, interrupted"),
     ("!", "warn", "an alert: it needs a person, and stays until it is acknowledged"),
-    ("▇ ▓ ▒", "text", "GPU memory that runs use, that others use, that is used by nobody knows whom"),
-    ("░ ┄", "accent", "GPU memory that runs reserve besides, that the next waiting run is predicted to need"),
+    ("▇ ▓ ▒", "text", "GPU memory that runs use, that others use, whose user is unknown"),
+    ("░ ┄", "text", "GPU memory that runs reserve besides, that the next waiting run is predicted to need"),
+    ("▇", "good", "at least a quarter of the GPU's memory is free; yellow: less; red: at most a tenth"),
 )
 
 

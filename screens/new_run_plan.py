@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.text import one_line
@@ -16,7 +15,7 @@ from kgops.present import plan_sections
 from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.formats import fitted, width_of
 from kgops.present.plan_words import shown_value, suggested
-from kgops.present.rows import BLANK, Piece, Row, row, text_row, text_rows
+from kgops.present.rows import BLANK, Piece, Row, joined, row, text_row, text_rows
 from kgops.present.what_if import Answer, Need
 from screens.new_run_command import Command
 from screens.new_run_page import label_of
@@ -137,9 +136,7 @@ def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
     if room is not None:
         cells += [(" ", "dim")] * (end - len(cells))
         cells.insert(end, ("│", "dim"))
-    return Row(
-        tuple(Piece("".join(c[0] for c in same), tone) for tone, same in groupby(cells, lambda c: c[1]))
-    )
+    return Row(tuple(joined(cells)))
 
 
 def _parts(suggestion: Suggestion, width: int) -> Row:

@@ -252,7 +252,7 @@ class RunLog(Vertical):
             pieces.append(Piece(f"  only {_LEVEL_NAMES[levels]}", "warn"))
         if self._filter is not None:
             shown = one_line(self._filter.text, max(width - 60, 12))
-            pieces += [Piece(f"  {shown}", "strong"), Piece("  n next  N previous", "dim")]
+            pieces += [Piece(f"  {shown}", "strong"), Piece("  ] next  [ previous", "dim")]
         self.query_one("#heading", Lines).show([Row(tuple(pieces))])
 
     def _position(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,8 @@ from kgops.errors import Unavailable, Usage
 
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host
+
+TOUR = 100  # the dashboard's result where a person wants to look around with sample data
 
 _SET_BY_SERVE = (
     "COLUMNS",
@@ -67,8 +70,26 @@ def open_screens(hosts: str | None = None) -> None:
     gc.enable()
     for name in added:
         del os.environ[name]  # must not be inherited by runs started here
-    if code := show(_browser_size() if in_browser else None, shown):
+    size = _browser_size() if in_browser else None
+    code = show(size, shown)
+    if code == TOUR:
+        os.environ["KGOPS_HOME"] = str(_tour())  # also for commands that the tour shows or starts
+        code = show(size)
+    if code:
         raise click.exceptions.Exit(code)
+
+
+def _tour() -> Path:
+    """Return the separate home with sample data, made where there is none."""
+    from kgops.cli.output import tell
+    from kgops.tour import home as homes
+    from kgops.tour.filling import fill
+
+    home = homes.default_home()
+    if not homes.is_tour(home):
+        tell(f"Making sample data in {home.path}; your own home is not touched.")
+        fill(home, tell, ())
+    return home.path
 
 
 def _browser_size() -> tuple[int, int]:

@@ -105,7 +105,7 @@ def draft_of(job: Job) -> tuple[Draft, str]:
     workload that the form does not have."""
     if (workload := job.workload) not in FIELDS:
         return Draft(), ""
-    stages = [job.settings[name] for name in WORKLOADS[workload].stages or ()] or [job.settings]
+    stages = WORKLOADS[workload].stage_settings(job.settings).values()
     settings = {name: value for stage in stages for name, value in stage.items() if value is not None}
     fields = {
         field.name: shown(settings[field.option.name])

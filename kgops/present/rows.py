@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from kgops.jobs.text import one_line
@@ -18,6 +19,12 @@ class Piece(NamedTuple):
     text: str
     tone: str = "text"
     action: str | None = None  # Textual action of a click
+
+
+def joined(cells: Iterable[tuple[str, str]]) -> list[Piece]:
+    """Characters with their tones, as one piece for each stretch of a tone."""
+    groups = groupby(cells, key=lambda cell: cell[1])
+    return [Piece("".join(char for char, _ in group), tone) for tone, group in groups]
 
 
 class Row(NamedTuple):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.numbers import share_between
 from kgops.present.formats import padded
-from kgops.present.rows import Piece
+from kgops.present.rows import Piece, joined
 
 if TYPE_CHECKING:
     from kgops.experiments.trial_result import Spread
@@ -102,7 +101,7 @@ def ratio_bar(one: Spread | None, scale: Scale, tone: str) -> list[Piece]:
         cells[: scale.left] = left[::-1]
         if one.low <= 1 <= one.high:
             cells[scale.left] = (_ACROSS, tone)
-    return [Piece("".join(char for char, _ in same), tone) for tone, same in groupby(cells, lambda c: c[1])]
+    return joined(cells)
 
 
 def _side(low: float, high: float, width: int, per_e: float, tone: str, *, rightwards: bool) -> list[Cell]:

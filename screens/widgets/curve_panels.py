@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.numbers import line_between, mean, share_between
 from kgops.jobs.text import one_line
 from kgops.present.formats import fitted, padded, width_of
-from kgops.present.rows import BLANK, Piece, Row, text_row
+from kgops.present.rows import BLANK, Piece, Row, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
 from screens.widgets.chart_axis import XAxis
 
@@ -222,14 +221,10 @@ def _panel(
 
 def _filled(line: str, y: int, tops: Sequence[int], grid: str) -> list[Piece]:
     """The area below the curve, and above it the line of a tick."""
-    cells = [
+    return joined(
         (char, "accent") if char != " " else (_AREA, "area") if top < y else (grid, "dim")
         for char, top in zip(line, tops, strict=True)
-    ]
-    return [
-        Piece("".join(char for char, _ in group), tone)
-        for tone, group in groupby(cells, lambda cell: cell[1])
-    ]
+    )
 
 
 def chart_heading(name: str, number: int | None, marked: bool, width: int) -> list[Piece]:
@@ -289,7 +284,4 @@ def _across(line: str, level: Level, named: Container[Level]) -> list[Piece]:
     ]
     name = "" if level in named else f"{level.sign} {level.name} "
     drawn[: len(name)] = [(char, level.tone) for char in name]
-    return [
-        Piece("".join(char for char, _ in group), tone)
-        for tone, group in groupby(drawn, key=lambda cell: cell[1])
-    ]
+    return joined(drawn)

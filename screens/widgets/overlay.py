@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from itertools import groupby
 from operator import or_
 from typing import NamedTuple
 
-from kgops.present.rows import Piece
+from kgops.present.rows import Piece, joined
 from screens.widgets.curve_panels import Values, braille
 
 _BLANK = 0x2800
@@ -31,7 +30,7 @@ def overlay(
 ) -> list[list[Piece]]:
     """Lines of pieces, each `width` wide. The chosen curve is uppermost."""
     layers = [Layer(values, hue, sign, hue) for values, sign, hue in zip(curves, signs, HUES, strict=False)]
-    return [pieces(line) for line in cells(layers, width, height, low, high, top=chosen)]
+    return [joined(line) for line in cells(layers, width, height, low, high, top=chosen)]
 
 
 def cells(
@@ -61,13 +60,6 @@ def _cell(
     dots = [0 if one[y][x] == " " else ord(one[y][x]) - _BLANK for one in drawn]
     uppermost = next((i for i in order if dots[i]), None)
     return (" ", "dim") if uppermost is None else (chr(_BLANK + reduce(or_, dots)), layers[uppermost].tone)
-
-
-def pieces(line: Sequence[Cell]) -> list[Piece]:
-    return [
-        Piece("".join(char for char, _ in group), tone)
-        for tone, group in groupby(line, key=lambda cell: cell[1])
-    ]
 
 
 def _sign_positions(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:

@@ -88,10 +88,12 @@ def test_a_hint_of_a_host_is_said_to_be_meant_there(lab: Lab) -> None:
         2,
         "Error: lab1: run 1 succeeded\nHint: on lab1: `kgops run --again 1` repeats it\n",
     )
+    several = ("stop", "pull", "compare")
     for command in ("show", "logs", "stop", "report", "pull", "compare"):
         absent = lab.kgops(command, "lab1:99", *(["lab1:1"] if command == "compare" else []))
         assert "lab1: there is no run 99" in absent.err, absent
-        assert "Hint: on lab1: give a number, a label" in absent.err, absent
+        names = ", `last`, `all` or a filter such as state:failed" if command in several else " or `last`"
+        assert f"Hint: on lab1: give a number, a label{names}; `kgops runs` lists runs" in absent.err, absent
     lab.add("odd", program="#!/bin/sh\necho 'Error: not today' >&2\nexit 1\n")
     assert lab.kgops("show", "odd:1").err == "Error: odd: not today\n"
 

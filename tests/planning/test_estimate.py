@@ -90,7 +90,7 @@ def frames_keep_arguments() -> Iterator[None]:
     """As torch.compile may leave a process: a frame keeps what it passed on until the call returns."""
     from torch._dynamo import eval_frame
 
-    swap: Any = eval_frame.set_eval_frame  # type: ignore[attr-defined]
+    swap: Any = eval_frame.set_eval_frame  # type: ignore[attr-defined]  # torch has no public name for it
     before = swap(False)
     yield
     swap(before)

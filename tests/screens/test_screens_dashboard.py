@@ -12,8 +12,8 @@ from driving import Console
 from nvml_standin import Machine, StandIn, cuda_build, t4
 from screen_driving import Seen, look, shown_at
 
+from kgops.cli.tui import TOUR
 from kgops.present.formats import width_of
-from screens.dashboard import TOUR
 from screens.widgets.lines import Lines
 
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
