@@ -63,7 +63,7 @@ def prepare() -> None:
             # makes writes fail, so that the command notices that its output is closed.
             os.set_inheritable(os.open(os.devnull, mode), True)
     if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+        sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115  stays open
     _output = _Stdout(1)
     sys.stdout = _text(_output, sys.stdout, "replace")
     sys.stderr = _text(_Stderr(2), sys.stderr, "backslashreplace")

@@ -7,15 +7,15 @@ import os
 
 def has_driver(root: str = "/") -> bool:
     """Whether a driver for NVIDIA GPUs is loaded; `root` is the file system's."""
-    return os.path.exists(f"{root}/dev/nvidiactl") or is_wsl2(root)  # noqa: PTH110
+    return os.path.exists(f"{root}/dev/nvidiactl") or is_wsl2(root)  # noqa: PTH110  pathlib takes long to import
 
 
 def is_wsl2(root: str = "/") -> bool:
     """Whether this Linux runs in Windows, whose driver lists no processes and has no /dev/nvidiactl."""
-    if os.path.exists(f"{root}/dev/dxg"):  # noqa: PTH110
+    if os.path.exists(f"{root}/dev/dxg"):  # noqa: PTH110  pathlib takes long to import
         return True
     try:
-        with open(f"{root}/proc/version", encoding="utf-8", errors="replace") as version:  # noqa: PTH123
+        with open(f"{root}/proc/version", encoding="utf-8", errors="replace") as version:  # noqa: PTH123  as above
             return "microsoft" in version.read().lower()
     except OSError:
         return False

@@ -18,7 +18,7 @@ def sees_host_pids() -> bool:
     """Whether this process counts processes as the driver does: False inside a container of its own PIDs."""
     try:
         # The kernel's first PID namespace has this fixed inode (PROC_PID_INIT_INO).
-        return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"  # noqa: PTH115
+        return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"  # noqa: PTH115  no path
     except OSError:
         return False
 
@@ -85,7 +85,7 @@ def sum_of(held: Iterable[int | None]) -> int | None:
 def is_mps_server(pid: int) -> bool:
     """Whether the process is `nvidia-cuda-mps-server`; the kernel keeps 15 characters of a name."""
     try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:  # noqa: PTH123
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:  # noqa: PTH123  quicker for many processes
             return name.read().strip() == "nvidia-cuda-mps-server"[:15]
     except OSError:
         return False
@@ -243,8 +243,8 @@ class ProcessReader:
 
     def _meet(self, pid: int, start_ticks: int) -> ProcessDetails | None:
         try:
-            uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
-            with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
+            uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116  quicker for many processes
+            with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123  quicker for many processes
                 words = file.read(_LONGEST_COMMAND).split(b"\0")
         except OSError:
             return None
@@ -284,4 +284,4 @@ def _command(words: list[bytes]) -> str | None:
     )
 
     shown = masked_arguments([text for word in words if (text := from_bytes(word))])
-    return " ".join([os.path.basename(shown[0]), *shown[1:]]) if shown else None  # noqa: PTH119
+    return " ".join([os.path.basename(shown[0]), *shown[1:]]) if shown else None  # noqa: PTH119  a text

@@ -224,7 +224,7 @@ def problem_of(pynvml: Any, error: Any) -> NvmlProblem:
 
 def _kernel_module_version() -> str | None:
     try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
+        with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123  pathlib takes long to import
             words = lines.readline().split()
     except OSError:
         return None

@@ -161,7 +161,7 @@ def _values(environment: Mapping[str, str] | None) -> list[str]:
 
 def _is_path(value: str) -> bool:
     """SSH_KEY=/home/me/.ssh/id names where a secret is; its folder may be that of the run."""
-    return value.startswith(("/", "~/", "./")) and os.path.lexists(os.path.expanduser(value))  # noqa: PTH111
+    return value.startswith(("/", "~/", "./")) and os.path.lexists(os.path.expanduser(value))  # noqa: PTH111  a text, which may be no path
 
 
 def _option_of(program: str, argument: str) -> tuple[str | None, str | None]:

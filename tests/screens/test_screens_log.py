@@ -78,7 +78,7 @@ def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cl
         await seen.until_shows("hay 199")
         await search(seen, "needle")  # no capitals: none are told apart
         await seen.until(lambda: marked(seen) == 70, "the hit before the end")
-        await seen.until_shows("n next  N previous")
+        await seen.until_shows("] next  [ previous")
         await seen.press("left_square_bracket")
         await seen.until(lambda: marked(seen) == 50, "the one before")
         await seen.press("right_square_bracket")
