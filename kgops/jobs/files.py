@@ -147,7 +147,7 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
             os.replace(temporary, path)  # noqa: PTH105 - named for what it promises: replaced in one step
         except IsADirectoryError:
             set_aside(path)
-            os.replace(temporary, path)  # noqa: PTH105  a path may be bytes
+            os.replace(temporary, path)  # noqa: PTH105  as above
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -69,6 +69,16 @@ def test_what_was_found_is_shown_with_readable_labels_and_scores(
     look(home, story, size)
 
 
+def test_of_a_model_its_own_newest_influences_are_shown(home: Path, conn: Connection) -> None:
+    """Not the newest of another model."""
+    now = time.time()
+    for number, of in ((2, 9), (3, 9), (4, 8)):
+        known = {"workload": "tracin", "label": f"of {of}", "submitted_at": now}
+        add(conn, number, **known, folder=f"000{number}-tracin", job={"tracin": {"run": of}})
+    shown = [finding.newest(Home(home), of) for of in (9, 8, 7)]
+    assert [one and one.id for one in shown] == [3, 4, None]
+
+
 def test_keys_show_one_side_one_relation_or_what_has_certain_words(home: Path, conn: Connection) -> None:
     traced(conn)
 

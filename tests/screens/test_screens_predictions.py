@@ -81,6 +81,22 @@ def test_a_finished_training_leads_on(trained_home: Path, run_cli: Console) -> N
     assert runs_of(run_cli) == ["evaluate", "train"]
 
 
+def test_an_explanation_is_verified_by_one_key_and_a_yes(trained_home: Path, run_cli: Console) -> None:
+    assert run_cli("explain", "1", "MONDO:8", "treats", "MONDO:2").code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "explain")
+        await seen.press("i")
+        await seen.until_shows("explanation 2", "not verified")
+        await seen.press("V")
+        await seen.until_shows("to verify the explanations of run 2?", "y yes")
+        await seen.press("y")
+        await seen.until_shows("explanation 3", "mean rank of this one")
+
+    look(trained_home, story)
+    assert runs_of(run_cli) == ["explain", "explain", "train"]
+
+
 def runs_of(run_cli: Console) -> list[str]:
     return [run["workload"] for run in json.loads(run_cli("runs", "--json").out)]
 
