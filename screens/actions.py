@@ -342,7 +342,7 @@ ACTIONS: tuple[Action, ...] = (
         "i",
         "i",
         "influences",
-        "This run's influences or explanations; of a model, trace it or show the newest.",
+        "This run's influences or explanations, or the newest; on the page of a model, trace it.",
         "app.influences",
         DASHBOARD | RUN,
     ),

@@ -240,14 +240,19 @@ class KgopsApp(Console, inherit_bindings=False):
         from kgops.workloads.results import leaves
         from screens.influences import Influences
 
-        run = self.here.subject if self.here is not None else None
+        here = self.here
+        run = here.subject if here is not None else None
         self.feed.start()
         if run is not None and leaves(run.workload, "explanations"):
             self.open_explanation(run)
-            return
-        if run is None or leaves(run.workload, "influences"):
+        elif run is not None and leaves(run.workload, "influences"):
             self.push_screen(Influences(run))
-        elif leaves(run.workload, "model"):
+        elif (
+            run is not None
+            and here is not None
+            and here.screen_name == "run"
+            and leaves(run.workload, "model")
+        ):
             begin(self, partial(self._trace, run))
         else:
             self.push_screen(Influences(None))
