@@ -166,10 +166,14 @@ def factors(s: TracinShape, side: Side, *, keep: bool, against: int = 0, places:
     if s.goes_deep and not side.moves_forward:
         pulled, pulling = _pull(s, m, g, scratch)
         held, rising = held + pulled, max(rising, own + pulling)
-    library = 0 if s.on_gpu or not onednn_is_wider() else _ONEDNN
     peak = max(grouping, encoding, passing, rising, held)
     scores: Parts = Counter(scores=columns)
-    return Made(Counter(factors=held) + scores, Counter(factors=peak, workspace=library) + scores, scratch)
+    return Made(Counter(factors=held) + scores, Counter(factors=peak) + workspace(s) + scores, scratch)
+
+
+def workspace(s: TracinShape) -> Parts:
+    """Of the library that multiplies."""
+    return Counter(workspace=0 if s.on_gpu or not onednn_is_wider() else _ONEDNN)
 
 
 def small_each(s: TracinShape) -> int:

@@ -20,6 +20,7 @@ from kgops.workloads.tracin.factor_memory import (
     rounding,
     scratch_parts,
     sides_of,
+    workspace,
 )
 from kgops.workloads.tracin.options import (
     TRACIN_ENTERING,
@@ -175,7 +176,9 @@ def keep(s: TracinShape, test: Side) -> Made:
     kept = made.held + Counter(factors=own)
     scratch = scratch_parts(made.scratch)
     copying = kept + scratch + Counter(factors=2 * places)
-    peak = larger(made.peak + scratch, copying, kept + scratch + Counter(score=s.curvature_bytes))
+    peak = larger(
+        made.peak + scratch, copying, kept + scratch + workspace(s) + Counter(score=s.curvature_bytes)
+    )
     return Made(kept, peak, made.scratch)
 
 
