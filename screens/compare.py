@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
+from textual.containers import Container
 
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.numbers import middle
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _MOST = 8  # curves
+_WIDE = 160  # columns from which curves are beside the tables
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
 _RELATIONS = 20  # whose quality is compared
 _SKEW_S = 86_400.0  # clock error; larger steps are timestamps
@@ -43,7 +45,6 @@ _SKEW_S = 86_400.0  # clock error; larger steps are timestamps
 
 class Compare(MarksCharts):
     screen_name: ClassVar[ScreenName] = "compare"
-    charts_in = "#detail"
 
     def __init__(self, numbers: tuple[int, ...]) -> None:
         """The first run is the reference of the ratios."""
@@ -60,7 +61,9 @@ class Compare(MarksCharts):
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         yield _Runs(id="body", cursor=True)
-        yield Lines(id="detail", scrolls=True, panels=True)
+        with Container(id="halves"):
+            yield Lines(id="detail", scrolls=True, panels=True)
+            yield Lines(id="curves", scrolls=True, panels=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -98,6 +101,17 @@ class Compare(MarksCharts):
             self._reload_pending = True
             wait_s = max(self._reload_at - time.monotonic(), 0.001)
             self.set_timer(wait_s, lambda: begin(self, self._open))
+
+    @property
+    def _is_wide(self) -> bool:
+        return self.size.width >= _WIDE
+
+    @property
+    def charts_in(self) -> str:
+        return "#curves" if self._is_wide else "#detail"
+
+    def on_resize(self) -> None:
+        self.set_class(self._is_wide, "wide")
 
     @property
     def charts(self) -> list[str]:
@@ -138,12 +152,17 @@ class Compare(MarksCharts):
             body.show(compare_page.run_rows(self._comparison, width))
             chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
             self._drawn_key = body.key
-            detail = self.query_one("#detail", Lines)
-            detail.show(
-                compare_page.detail_rows(
-                    self._comparison, self._curves, chosen, detail.room, self.chart, self._quality
-                )
+            detail, curves = (self.query_one(id, Lines) for id in ("#detail", "#curves"))
+            drawn = compare_page.charts(
+                self._curves,
+                chosen,
+                (curves if self._is_wide else detail).room,
+                self.chart,
+                curves.lines_of_room,
             )
+            curves.show(drawn if self._is_wide else [])
+            in_one = () if self._is_wide else drawn
+            detail.show(compare_page.detail_rows(self._comparison, in_one, detail.room, self._quality))
         self.show_title()
 
 

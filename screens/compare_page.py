@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, fitted, padded, ratio_text, value_text, width_of
-from kgops.present.rows import BLANK, Piece, Row, stacked, text_row
+from kgops.present.rows import BLANK, Piece, Row, beside, stacked, text_row
 from kgops.present.wording import short_amount, sign_of, state_of, took
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import chart_heading
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _NUMBER, _RATIO = 10, 8  # columns
-_NARROWEST, _HEIGHT, _AXIS = 50, 7, 8  # of a chart
+_NARROWEST, _HEIGHT, _HIGHEST, _AXIS = 50, 7, 16, 8  # of a chart
+_AROUND = 3  # lines of a chart for its heading, its axis and what is between
 
 
 class Curves(NamedTuple):
@@ -48,17 +49,11 @@ def run_rows(comparison: Comparison, width: int) -> list[Row]:
 
 
 def detail_rows(
-    comparison: Comparison,
-    curves: Sequence[Curves],
-    chosen: int,
-    width: int,
-    marked: str | None,
-    quality: Sequence[tuple[str, ...]] = (),
+    comparison: Comparison, charts: Sequence[Row], width: int, quality: Sequence[tuple[str, ...]] = ()
 ) -> list[Row]:
-    """`chosen`: the run whose curve stands out; `marked`: the chart that Enter zooms; `quality` has rows of
-    `compared_quality`."""
+    """`quality` has rows of `compared_quality`."""
     table = _Table(comparison, width, quality)
-    sections = [
+    sections: list[Sequence[Row]] = [
         [Row((Piece("! ", "warn"), *text_row(text, width - 2).pieces)) for text in comparison.cautions],
         table.differences(
             "SETTINGS", [row for row in comparison.settings if not comparison.is_of_one_workload(row)]
@@ -66,7 +61,7 @@ def detail_rows(
         table.differences("OPTIONS APPLIED", comparison.options),
         table.metrics("METRICS", comparison.shown, comparison.left_out),
         table.texts("MRR (RANKS)", quality),
-        _charts(curves, chosen, width, marked),
+        charts,
         table.differences("ENVIRONMENT", comparison.environment),
         table.differences(
             "SETTINGS OF ONE WORKLOAD",
@@ -79,28 +74,29 @@ def detail_rows(
 # --- curves ---
 
 
-def _charts(curves: Sequence[Curves], chosen: int, width: int, marked: str | None) -> list[Row]:
-    """Charts side by side, as many as fit."""
+def charts(
+    curves: Sequence[Curves], chosen: int, width: int, marked: str | None, lines: int = 0
+) -> list[Row]:
+    """Side by side, as many as fit, to fill so many lines. `chosen`: the run whose curve stands out; `marked`: the
+    chart that Enter zooms."""
     if not curves:
         return []
     across = max(min(width // _NARROWEST, 3, len(curves)), 1)
     each = (width - 3 * (across - 1)) // across
+    down = -(-len(curves) // across)
+    height = min(max(lines // down - _AROUND, _HEIGHT), _HIGHEST)
     out = [text_row("CURVES", width, "head")]
     for start in range(0, len(curves), across):
         drawn = [
-            [chart_heading(one.name, number, one.name == marked, each), *_chart(one, chosen, each)]
+            [chart_heading(one.name, number, one.name == marked, each), *_chart(one, chosen, each, height)]
             for number, one in enumerate(curves[start : start + across], start + 1)
         ]
         out += [BLANK] if start else []
-        for together in zip(*drawn, strict=True):
-            pieces: list[Piece] = []
-            for line in together:
-                pieces += [Piece("   "), *line] if pieces else line
-            out.append(Row(tuple(pieces)))
+        out += [beside(lines) for lines in zip(*drawn, strict=True)]
     return out
 
 
-def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
+def _chart(one: Curves, chosen: int, width: int, height: int) -> list[list[Piece]]:
     """Chart and range of steps."""
     points = [point for run in one.runs for point in run]
     known = [value for _, value in points if value is not None]
@@ -108,10 +104,10 @@ def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
     first, last = min(step for step, _ in points), max(step for step, _ in points)
     inner = width - _AXIS - 1
     values = [on_axis(run, first, last, 2 * inner) for run in one.runs]
-    lines = overlay(values, LETTERS, inner, _HEIGHT, low, high, chosen=chosen)
+    lines = overlay(values, LETTERS, inner, height, low, high, chosen=chosen)
     out = []
     for y, line in enumerate(lines):
-        label = short_amount(high) if y == 0 else short_amount(low) if y == _HEIGHT - 1 and high > low else ""
+        label = short_amount(high) if y == 0 else short_amount(low) if y == height - 1 and high > low else ""
         out.append([Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim"), *line])
     unit = " s" if one.by_clock else ""
     ends = f"{first:,.4g}{unit}", f"{last:,.6g}{unit}"
@@ -127,7 +123,7 @@ class _Table:
 
     def __init__(self, comparison: Comparison, width: int, texts: Sequence[tuple[str, ...]]) -> None:
         self._count = len(comparison.runs)
-        self._ratio_of = comparison.ratio
+        self._ratio_of, self._best = comparison.ratio, comparison.best
         workloads = {run.workload for run in comparison.runs}
         self._workload = f"{workloads.pop()}." if len(workloads) == 1 else ""
         self._width = width
@@ -157,7 +153,7 @@ class _Table:
     def metrics(self, title: str, known: Sequence[Metric], left_out: int) -> list[Row]:
         if not known:
             return []
-        out = [self._head(title, self._number)]
+        out = [self._head(title, self._number, with_ratios=True)]
         for one in known:
             out += self._metric(one)
         more = f"… and {left_out:,} more metrics: kgops compare --all"
@@ -170,7 +166,7 @@ class _Table:
         ratios = [ratio_text(self._ratio_of(one, i)) if i else "" for i in range(len(values))]
         if wide:
             values = [f"{value}{ratio:>{_RATIO}}" for value, ratio in zip(values, ratios, strict=True)]
-        rows = [self._row(_named(one), values)]
+        rows = [self._row(_named(one), values, strong=self._best(one))]
         if any(ratios) and not wide:
             rows.append(self._row("", [f"{ratio:>{number}}" for ratio in ratios], tone="dim"))
         if any(one.spread):
@@ -183,20 +179,27 @@ class _Table:
     def _number(self) -> int:
         return min(_NUMBER, self._cell)
 
-    def _head(self, title: str, indent: int = 1) -> Row:
+    def _head(self, title: str, indent: int = 1, *, with_ratios: bool = False) -> Row:
         """Heading with the letters of the runs: left-aligned over text, right-aligned over numbers."""
         pieces = [Piece(padded(fitted(title, self._name), self._name), "head")]
-        for letter, hue in zip(LETTERS[: self._count], HUES, strict=False):
-            pieces += [Piece(_GAP), Piece(padded(f"{letter:>{indent}}", self._cell), hue)]
+        for i, (letter, hue) in enumerate(zip(LETTERS[: self._count], HUES, strict=False)):
+            has_ratio = with_ratios and i and self._cell >= _NUMBER + _RATIO
+            beside = f"{f'{letter}/{LETTERS[0]}':>{_RATIO}}" if has_ratio else ""
+            pieces += [Piece(_GAP), Piece(f"{letter:>{indent}}", hue)]
+            pieces.append(Piece(padded(beside, self._cell - indent), "dim"))
         return Row(tuple(pieces))
 
-    def _row(self, name: str, cells: Sequence[str], *, tone: str = "text") -> Row:
+    def _row(
+        self, name: str, cells: Sequence[str], *, tone: str = "text", strong: Container[int] = ()
+    ) -> Row:
+        """`strong`: places of the best."""
         if width_of(name) > self._name:
             name = name.partition(".")[2] or name  # keep the end of `train.embedding_dim`
         pieces = [Piece(padded(fitted(one_line(name), self._name), self._name), "dim")]
-        for cell in cells:
+        for i, cell in enumerate(cells):
             text = padded(fitted(one_line(cell), self._cell), self._cell)
-            pieces += [Piece(_GAP), Piece(text, "dim" if cell.strip() == UNKNOWN else tone)]
+            look = "dim" if cell.strip() == UNKNOWN else "good" if i in strong else tone
+            pieces += [Piece(_GAP), Piece(text, look)]
         return Row(tuple(pieces))
 
 

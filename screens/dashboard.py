@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from screens.feed_state import Wanted
     from storage.runs import Run
 
+_HEADINGS = 4  # of columns, which take a line each in panels
+
 
 class Dashboard(HasPane):
     screen_name: ClassVar[ScreenName] = "dashboard"
@@ -214,7 +216,8 @@ class Dashboard(HasPane):
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
-        body.show(_rows(self._state, body.room, body.size.height, self._all_alerts))
+        height = body.lines_of_room - (_HEADINGS if body.draws_panels else 0)
+        body.show(_rows(self._state, body.room, height, self._all_alerts))
         self._point_at_first(body)
         self.point_pane()
         self.draw_pane()

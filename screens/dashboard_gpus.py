@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present import gpu_cells
 from kgops.present.formats import UNKNOWN, whole
 from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
 from kgops.present.gpus import expected_start
-from kgops.present.rows import Column, Columns, Piece, Row, text_row
+from kgops.present.rows import Column, Columns, Piece, Row, beside, joined, text_row
+from screens.widgets.curve_panels import Values, curve_over_area
 
 if TYPE_CHECKING:
     from kgops.present.gpus import ExpectedStart, GpuUsage
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 
 _WHO, _MEMORY_CURVE, _UTIL_CURVE = "who", "MiB, 2 min", "util, 2 min"
 _WIDE = 112  # columns from which the legend is whole
+_ROOMY = 160  # columns
 _LEAST_PROCESSES = 5  # lines
+_LEAST_CHART, _FEWEST, _MOST_CHART = 28, 4, 12  # columns, lines
+_AXIS = 8
+MINUTES = BUCKET_S * KEPT // 60
 
 
 def gpu_rows(state: FeedState, width: int) -> list[Row]:
@@ -46,7 +52,7 @@ def gpu_rows(state: FeedState, width: int) -> list[Row]:
 def gpu_columns(width: int) -> Columns:
     """Columns of GPUs, from the left as many as fit."""
     wide = width >= _WIDE
-    roomy = width >= 160
+    roomy = width >= _ROOMY
     return Columns(
         (
             Column("GPUS", 24 if roomy else 18 if wide else 15 if width >= 80 else 13),
@@ -125,6 +131,48 @@ def process_rows(state: FeedState, width: int, room: int) -> list[Row]:
     ]
     more = len(listed) - len(rows)
     return [columns.heading(), *rows, *([text_row(f"and {more} more", width, "dim")] if more else [])]
+
+
+def chart_rows(state: FeedState, width: int, room: int) -> list[Row]:
+    """Memory of each GPU over ten minutes, where all else leaves lines for it."""
+    shown = [
+        (
+            f"GPU {usage.label} MiB",
+            state.curves[usage.reading.index],
+            usage,
+        )
+        for usage in state.gpus or ()
+        if usage.reading.index in state.curves
+    ]
+    across = min(len(shown), width // _LEAST_CHART)
+    height = min(room - 3, _MOST_CHART)  # without heading, title and axis
+    if not shown or width < _WIDE or height < _FEWEST:
+        return []
+    each = (width - 3 * (across - 1)) // across
+    drawn = [
+        gpu_chart(title, curve.memory_mib, float(usage.usable_mib or 0), each, height)
+        for title, curve, usage in shown[:across]
+    ]
+    more = f"  of the first {across} GPUs" if across < len(shown) else ""
+    heading = Row((Piece(f"LAST {MINUTES} MINUTES", "head"), Piece(more, "dim")))
+    return [heading, *(beside(lines) for lines in zip(*drawn, strict=True))]
+
+
+def gpu_chart(title: str, values: Values, high: float, width: int, height: int) -> list[list[Piece]]:
+    """From zero to the most there can be; each line `width` wide."""
+    room = width - _AXIS - 1
+    padding: list[float | None] = [None] * (KEPT - len(values))
+    lines = curve_over_area([*padding, *values], room, height, 0.0, high or 1.0)
+    labels = [f"{high:,.0f}", *[""] * (height - 2), "0"]
+    last = whole(values[-1] if values else None)
+    out = [[Piece(f"{title:<{width - len(last)}}"), Piece(last, "strong")]]
+    out += [
+        [Piece(f"{label:>{_AXIS}} ", "dim"), *joined(line)] for label, line in zip(labels, lines, strict=True)
+    ]
+    left, middle, right = f"-{MINUTES} min", f"-{MINUTES // 2} min", "now"
+    gap = room - len(left) - len(middle) - len(right)
+    axis = f"{left}{' ' * (gap // 2)}{middle}{' ' * (gap - gap // 2)}{right}"
+    return [*out, [Piece(f"{'':<{_AXIS}} {axis}"[:width].ljust(width), "dim")]]
 
 
 def gpu_key(usage: GpuUsage) -> tuple[str, int, str]:

@@ -22,7 +22,7 @@ from kgops.present.wording import (
     since,
     state_of,
 )
-from screens.dashboard_gpus import expected_start_of, gpu_rows, process_rows
+from screens.dashboard_gpus import chart_rows, expected_start_of, gpu_rows, process_rows
 from screens.widgets.bar import filled
 from screens.widgets.curve_panels import sparkline
 
@@ -75,7 +75,9 @@ def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False)
         taken = sum(len(section) + 1 for section in sections if section) + 1
         recent = overview.recent[: max(height - taken, _LEAST_RECENT)]
         sections.append(_recent(recent, first, width))
-        sections.append(process_rows(state, width, height - taken - len(recent) - 2))
+        left = height - taken - len(recent) - 2
+        processes = process_rows(state, width, left)
+        sections += [processes, chart_rows(state, width, left - len(processes) - 1)]
     elif state.error_text is None:
         sections.append([*_welcome(width)])
     return stacked(sections)

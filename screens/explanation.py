@@ -38,10 +38,10 @@ _BAR = 10  # columns
 _DRAWN = {"━": "accent", "╌": "warn", **dict.fromkeys("─│┌┐└┘├┤┬┴┼▲▼◀▶", "dim")}
 _MOST_LISTED = 6  # predictions in sight above the details
 _RETRAINED = (
-    ("retrained_all", "with all"),
-    ("retrained", "without them"),
-    ("retrained_put_back", "one put back"),
-    ("retrained_random", "random"),
+    ("retrained_all", "with all triples"),
+    ("retrained", "without these"),
+    ("retrained_put_back", "one of them put back"),
+    ("retrained_random", "without random ones"),
 )
 
 
@@ -264,7 +264,7 @@ def _verdict(one: ExplainedPrediction, width: int) -> list[Row]:
 def _triples(one: ExplainedPrediction, width: int) -> list[Row]:
     columns = Columns(
         (
-            Column("EFFECT", 8, right=True),
+            Column("EFFECTS", 8, right=True),
             Column("", _BAR),
             Column("head · relation · tail", 30, grows=True),
             Column("about", 12),
@@ -301,11 +301,11 @@ def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) ->
     """What --verify found: the sentence about all predictions, and this one's mean ranks."""
     found = explained.verification
     if found is None:
-        return [text_row("TRAINED AGAIN  not verified: kgops explain … --verify", width, "dim")]
+        return [text_row("RETRAINED  not verified: V retrains the model without them", width, "dim")]
     ranks = found.ranks.get(one.number, {})
-    ranks_shown = [f"{name} {amount(ranks[key])}" for key, name in _RETRAINED if key in ranks]
-    rows = [text_row("TRAINED AGAIN", width, "head")]
-    rows += (
-        [text_row(f"mean rank of this one: {', '.join(ranks_shown)}", width, "strong")] if ranks_shown else []
-    )
-    return rows + text_rows(found.sentence, width)
+    columns = Columns((Column("RETRAINED", 26), Column("mean rank of this answer", 24, right=True)), width)
+    rows = [columns.heading()]
+    for key, name in _RETRAINED:
+        if key in ranks:
+            rows.append(columns.row((Piece(name), Piece(amount(ranks[key]), "strong"))))
+    return [*rows, *text_rows(found.sentence, width, "dim")]

@@ -80,7 +80,7 @@ class GpuScreen(RunScreenBase):
         rows = (
             [text_row(f"the driver reports no GPU {self._index}", width, "dim")]
             if usage is None
-            else gpu_page.rows(usage, self._state, width, body.size.height)
+            else gpu_page.rows(usage, self._state, width, body.lines_of_room - body.draws_panels)
         )
         body.show(rows)
         self.show_title()

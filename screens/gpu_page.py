@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, age, amount, whole
 from kgops.present.gpu_cells import gpu_row, load, memory_bar
-from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
-from screens.dashboard_gpus import expected_start_of, waiting_mib_of
-from screens.widgets.curve_panels import Values, braille
+from kgops.present.rows import Column, Columns, Piece, Row, beside, stacked, text_row, text_rows
+from screens.dashboard_gpus import MINUTES, expected_start_of, gpu_chart, waiting_mib_of
 
 if TYPE_CHECKING:
     from kgops.present.gpus import GpuProcess, GpuUsage
@@ -21,7 +19,6 @@ ProcessKey = tuple[str, int, int | None]
 _AXIS = 8
 _LEAST_HEIGHT, _MOST_HEIGHT = 6, 24  # lines of a curve
 _SIDE_BY_SIDE = 110  # columns from which both curves stand in one line
-_MINUTES = BUCKET_S * KEPT // 60
 
 
 def rows(usage: GpuUsage, state: FeedState, width: int, height: int) -> list[Row]:
@@ -82,13 +79,13 @@ def _legend(usage: GpuUsage) -> list[Piece]:
     used, mine = usage.reading.memory_used_mib, usage.used_by_runs_mib
     others = None if used is None or mine is None else max(used - mine, 0)
     pieces = [
-        Piece("▇", "accent"),
+        Piece("▇", "dim"),
         Piece(f" by runs {amount(mine, 'MiB')}   "),
-        Piece("▓", "other"),
+        Piece("▓", "dim"),
         Piece(f" by others {amount(others, 'MiB')}"),
     ]
     if usage.reserved_mib:
-        pieces += [Piece("   "), Piece("░", "accent"), Piece(f" reserved by runs {usage.reserved_mib:,} MiB")]
+        pieces += [Piece("   "), Piece("░", "dim"), Piece(f" reserved by runs {usage.reserved_mib:,} MiB")]
     return pieces
 
 
@@ -153,34 +150,15 @@ def _history(usage: GpuUsage, state: FeedState, width: int, room: int) -> list[R
     curve = state.curves.get(usage.reading.index)
     if curve is None:
         return []
-    total = float(usage.usable_mib or 0)
-    are_beside = width >= _SIDE_BY_SIDE
-    height = (room if are_beside else room // 2) - 2  # without title and axis
-    height = min(max(height, _LEAST_HEIGHT), _MOST_HEIGHT)
-    if are_beside:
-        half = (width - 4) // 2
-        left = _chart("MEMORY, MiB", curve.memory_mib, total, half, height)
-        right = _chart("UTILIZATION, %", curve.utilization, 100.0, half, height)
-        return [Row((*a.pieces, Piece("    "), *b.pieces)) for a, b in zip(left, right, strict=True)]
-    return [
-        *_chart("MEMORY, MiB", curve.memory_mib, total, width, height),
-        *_chart("UTILIZATION, %", curve.utilization, 100.0, width, height),
-    ]
-
-
-def _chart(title: str, values: Values, high: float, width: int, height: int) -> list[Row]:
-    """From zero to the most there can be, over ten minutes; each line `width` wide."""
-    room = width - _AXIS - 1
-    padding: list[float | None] = [None] * (KEPT - len(values))
-    lines = braille([*padding, *values], room, height, 0.0, high or 1.0)
-    labels = [f"{high:,.0f}", *[""] * (height - 2), "0"]
-    out = [Row((Piece(f"{title:<{width}}", "head"),))]
-    out += [
-        Row((Piece(f"{label:>{_AXIS}} ", "dim"), Piece(f"{line:<{room}}", "accent")))
-        for label, line in zip(labels, lines, strict=True)
-    ]
-    left, middle, right = f"-{_MINUTES} min", f"-{_MINUTES // 2} min", "now"
-    gap = room - len(left) - len(middle) - len(right)
-    axis = f"{left}{' ' * (gap // 2)}{middle}{' ' * (gap - gap // 2)}{right}"
-    out.append(Row((Piece(f"{'':<{_AXIS}} {axis}"[:width].ljust(width), "dim"),)))
-    return out
+    charts = (
+        ("memory MiB", curve.memory_mib, float(usage.usable_mib or 0)),
+        ("utilization %", curve.utilization, 100.0),
+    )
+    across = 2 if width >= _SIDE_BY_SIDE else 1
+    each = (width - 3 * (across - 1)) // across
+    height = min(max((room - 2) * across // 2 - 2, _LEAST_HEIGHT), _MOST_HEIGHT)  # without headings and axis
+    drawn = [gpu_chart(*chart, each, height) for chart in charts]
+    rows = [text_row(f"LAST {MINUTES} MINUTES", width, "head")]
+    if across == 1:
+        return [*rows, *(Row(tuple(line)) for chart in drawn for line in chart)]
+    return [*rows, *(beside(lines) for lines in zip(*drawn, strict=True))]

@@ -8,8 +8,12 @@ from screens.widgets.lines import Lines
 
 
 class MarksCharts(RunScreenBase):
-    charts_in = "#body"  # selector of the lines that show the charts
     chart: str | None = None  # the marked one
+
+    @property
+    def charts_in(self) -> str:
+        """Selector of the lines that show the charts."""
+        return "#body"
 
     @property
     def charts(self) -> list[str]:

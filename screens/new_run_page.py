@@ -198,7 +198,7 @@ def _gpu(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str]
 def _option_columns(width: int) -> Columns:
     value = 16 if width > 80 else 15  # `65536, then 2048`, where that does not cost the reasons
     return Columns(
-        (Column("OPTION", 22), Column("value", value), Column("why", 39, grows=True), Column("by", 15)),
+        (Column("OPTIONS", 22), Column("value", value), Column("why", 39, grows=True), Column("by", 15)),
         min(width, WIDEST),
     )
 

@@ -284,7 +284,7 @@ def _answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:
     """New ones are marked; keys are their places in the list."""
     columns = Columns(
         (
-            Column("RANK", 6, right=True),
+            Column("ANSWERS", 7, right=True),
             Column("answer", 24, grows=True),
             Column("known", 6),
             Column("score", 8, right=True),

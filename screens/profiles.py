@@ -203,7 +203,7 @@ def read_profiles(home: Home) -> ProfileList:
 
 def _list_rows(listed: ProfileList | None, width: int) -> list[Row]:
     columns = Columns(
-        (Column("PROFILE", 14), Column("here", 12), Column("sets", 20, grows=True)),
+        (Column("PROFILES", 14), Column("here", 12), Column("sets", 20, grows=True)),
         width,
     )
     rows = [columns.heading()]

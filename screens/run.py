@@ -145,7 +145,7 @@ class RunView(RunScreenBase):
         if self._detail is not None:
             body = self.query_one("#body", Lines)
             page = run_page.rows(
-                self._detail, body.room, self.size.height, self.tab, self.chart, self.next_steps
+                self._detail, body.room, body.lines_of_room, self.tab, self.chart, self.next_steps
             )
             body.show(page)
             self.query_one("#tabs", Lines).show([run_page.tabs(self._detail, self.tab)])
@@ -212,7 +212,9 @@ class RunScreen(RunView, ChangesRuns, MarksCharts):
 
     @property
     def charts(self) -> list[str]:
-        return [] if self._detail is None or self.tab != "curves" else chart_names(self._detail)
+        if self._detail is None or self.tab not in ("curves", "memory"):
+            return []
+        return chart_names(self._detail, run_page.MEMORY if self.tab == "memory" else "")
 
     @property
     def charted_runs(self) -> tuple[int, ...]:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 
 from kgops.jobs.text import one_line
 from kgops.present.log_lines import Level, LineFilter
 from kgops.present.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
 from kgops.present.rows import Piece, Row
 from screens.background import begin
+from screens.widgets.boxes import has_panels
 from screens.widgets.dialogs import Prompt
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
@@ -253,7 +255,13 @@ class RunLog(Vertical):
         if self._filter is not None:
             shown = one_line(self._filter.text, max(width - 60, 12))
             pieces += [Piece(f"  {shown}", "strong"), Piece("  ] next  [ previous", "dim")]
-        self.query_one("#heading", Lines).show([Row(tuple(pieces))])
+        heading, is_roomy = self.query_one("#heading", Lines), has_panels(*self.app.size)
+        heading.display = not is_roomy
+        heading.show([Row(tuple(pieces))])
+        tones, _ = self.kgops.tones
+        colours = ((piece.text, tones[piece.tone].color) for piece in pieces[1:])
+        parts = ((text, f"{colour.name} not bold") for text, colour in colours if colour is not None)
+        self.border_title = Content.assemble("LOG", *parts) if is_roomy else None
 
     def _position(self) -> str:
         page, lines = self._page, self.lines

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Tab = Literal["curves", "memory", "options", "log", "record"]
 TABS: tuple[Tab, ...] = get_args(Tab)
 Step = tuple[str, str, str]  # key, words and action
+MEMORY = "_mib"  # ends the names of curves of memory
 
 _BAR, _SHORT_BAR = 24, 16
 _WIDE = 100  # columns from which the long bar fits
@@ -43,32 +44,32 @@ def tabs(detail: RunDetail, now: Tab) -> Row:
 def rows(
     detail: RunDetail,
     width: int,
-    height: int,
+    room: int,
     tab: Tab,
     marked: str | None = None,
     steps: Sequence[Step] = (),
 ) -> list[Row]:
-    """`marked`: the curve that Enter zooms."""
+    """`marked`: the curve that Enter zooms. Curves fill `room` lines."""
     table = min(width, _WIDEST)
     retries = drawn(run_sections.attempts(detail), table) if run_sections.has_retries(detail) else []
     if tab == "curves":
-        return stacked(
-            (
-                [*_state(detail, width), *_next(steps, width)],
-                retries,
-                panels(detail, width, height, marked=marked),
-                _metrics(run_sections.metrics(detail), width),
-                drawn(run_sections.quality(detail), width),
-                _notes(detail, width),
-            )
-        )
+        above = [[*_state(detail, width), *_next(steps, width)], retries]
+        below = [
+            _metrics(run_sections.metrics(detail), width),
+            drawn(run_sections.quality(detail), width),
+            _notes(detail, width),
+        ]
+        left = room - sum(len(section) + 1 for section in (*above, *below) if section)
+        return stacked([*above, panels(detail, width, left, marked=marked), *below])
     if tab == "memory":
         parts = drawn(run_sections.memory(detail), width)
         nothing = [
             text_row("ESTIMATE", width, "head"),
             text_row("nothing was predicted by part", width, "dim"),
         ]
-        return stacked((parts or nothing, drawn_facts(run_sections.memory_facts(detail), width), retries))
+        others = [drawn_facts(run_sections.memory_facts(detail), width), retries, parts or nothing]
+        left = room - sum(len(section) + 1 for section in others if section)
+        return stacked([*others[:2], panels(detail, width, left, marked=marked, ending=MEMORY), *others[2:]])
     if tab == "options":
         shown = run_sections.options(detail, table)
         whole = shown._replace(lines=tuple(line._replace(is_marked=True) for line in shown.lines))

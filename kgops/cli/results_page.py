@@ -29,7 +29,7 @@ def _question(one: AnsweredQuestion) -> list[str]:
 
 
 def explanations(results: Path) -> list[str]:
-    """Return the first explanations, where all of them are, and what training again found; nothing without them."""
+    """Return the first explanations, where all of them are, and what retraining found; nothing without them."""
     # With it come pictures of graphs, for no other run.
     from kgops.present.explained_run import title_of_prediction, verdict_of
     from kgops.present.explanations import read_explanations, read_verification
@@ -46,8 +46,7 @@ def explanations(results: Path) -> list[str]:
             )
             for n, fact in enumerate(one.facts, 1)
         ]
-        number = "WITH" if one.is_sufficient else "WITHOUT"
-        heads = (number, "EFFECT ALONE", "HEAD", "RELATION", "TAIL", "ABOUT")
+        heads = ("NO.", "EFFECT", "HEAD", "RELATION", "TAIL", "ABOUT")
         listed = table(heads, rows, right=frozenset(heads[:2])) if rows else []
         lines += [title_of_prediction(one), *(f"  {line}" for line in listed), f"  {verdict_of(one)}"]
     verified = read_verification(results) if found else None

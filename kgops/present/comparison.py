@@ -10,7 +10,7 @@ from typing import Any
 
 from kgops.jobs.data_digests import NAMES, TRIPLES, count_of, have_one_numbering, shown
 from kgops.jobs.numbers import median, quartiles, quotient
-from kgops.present.metric_order import most_important
+from kgops.present.metric_order import lower_is_better, most_important
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.pipeline.job import stage_settings
 from kgops.workloads.registry import WORKLOADS
@@ -117,6 +117,21 @@ class Comparison:
     def ratio(self, metric: Metric, i: int) -> float | None:
         """The value relative to the first run's; None for a time that another machine took, or an unknown one."""
         return None if metric.is_time and not self.same_machine else metric.ratio(i)
+
+    def best(self, metric: Metric) -> list[int]:
+        """Places of the best value among runs that succeeded; none where times are of several machines, where nobody
+        knows which direction is better, or where all are equal."""
+        lower = lower_is_better(metric.name)
+        values = {
+            i: value
+            for i, (run, value) in enumerate(zip(self.runs, metric.values, strict=True))
+            if value is not None and run.state == "succeeded"
+        }
+        no_best = lower is None or (metric.is_time and not self.same_machine)
+        if no_best or len(set(values.values())) < 2:
+            return []
+        best = min(values.values()) if lower else max(values.values())
+        return [i for i, value in values.items() if value == best]
 
     @property
     def fingerprints(self) -> tuple[str | None, ...]:

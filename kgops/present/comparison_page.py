@@ -9,7 +9,7 @@ from kgops.present.comparison import Comparison, Difference, Metric
 from kgops.present.curve_chart import DASHES, Clock, Trace, draw_together, short
 from kgops.present.formats import UNKNOWN, amount, duration, ratio_text, value_text
 from kgops.present.html_page import HUES, document, fold, grid, section, table, text
-from kgops.present.metric_order import curve_rank, headlines, lower_is_better, title_of
+from kgops.present.metric_order import curve_rank, headlines, title_of
 from kgops.present.pictures import Line, Picture, as_inline_svg
 from kgops.present.quality import compared_quality, read_quality
 from kgops.present.run_detail import RunDetail
@@ -87,7 +87,7 @@ def _reported(comparison: Comparison) -> list[str]:
 def _measured(comparison: Comparison, metrics: Sequence[Metric]) -> str:
     rows, best = [], []
     for i, metric in enumerate(metrics):
-        winners = best_of(comparison, metric)
+        winners = comparison.best(metric)
         cells = [_cell(comparison, metric, j, j in winners) for j in range(len(metric.values))]
         rows.append((title_of(metric.name), *cells))
         best += [(i, j + 1) for j in winners]
@@ -105,21 +105,6 @@ def _quality(comparison: Comparison, details: Sequence[RunDetail]) -> str:
     rows, left_out = compared_quality(qualities, relations=_RELATIONS)
     more = f'<p class="dim">and {left_out:,} more relations</p>' if left_out else ""
     return table(_heads(comparison), rows, right=range(1, len(details) + 1)) + more
-
-
-def best_of(comparison: Comparison, metric: Metric) -> list[int]:
-    """Places of the best value among runs that succeeded; none where times are of several machines, where nobody knows
-    which direction is better, or where all are equal."""
-    lower = lower_is_better(metric.name)
-    values = {
-        i: value
-        for i, (run, value) in enumerate(zip(comparison.runs, metric.values, strict=True))
-        if value is not None and run.state == "succeeded"
-    }
-    if lower is None or len(set(values.values())) < 2 or (metric.is_time and not comparison.same_machine):
-        return []
-    best = min(values.values()) if lower else max(values.values())
-    return [i for i, value in values.items() if value == best]
 
 
 def _cell(comparison: Comparison, metric: Metric, i: int, is_best: bool) -> str:

@@ -89,16 +89,16 @@ def verdict_of(one: ExplainedPrediction) -> str:
         rank, score = amount(n["rank_before"]), n["score_before"]
         shown = "n/a" if score is None else f"{score:+.4g}"
         return f"filtered rank {rank}, score {shown}; strongest triples, {of}; --verify retrains without them"
-    without = "it" if many == 1 else f"these {many}"
     verdict = _WORDS[(n["rank_before"] or 1) > 1][one.lost]
     ranks = f"rank {amount(n['rank_before'])} → {amount(n['rank_after'])}"
-    if n.get("retrained_all") is not None:  # what training again does by itself decides, too
-        ranks += f", with all triples {amount(n['retrained_all'])}"
-    return f"without {without}: {verdict}; {ranks}, {of}{_smallest(one)}"
+    if n.get("retrained_all") is not None:  # retraining itself changes ranks
+        ranks += f"; {amount(n['retrained_all'])} retrained with all"
+    without = "this one" if many == 1 else f"these {many}"
+    return f"{verdict} without {without} {of}: {ranks}{_smallest(one)}"
 
 
 def _smallest(one: ExplainedPrediction) -> str:
-    """How the set was chosen by training again, where it was: that is not what verified it."""
+    """How the set was chosen by retraining, where it was: that is not what verified it."""
     if one.smallest is None:
         return ""
     if one.smallest != one.lost:

@@ -1,4 +1,4 @@
-"""The first explanations of an explain run: its CSV file, and from its JSON file what was found by training again."""
+"""The first explanations of an explain run: its CSV file, and from its JSON file what retraining found."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ExplainedPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What training again found: in a sentence, and the mean ranks of each prediction by its number."""
+    """What retraining found: in a sentence, and the mean ranks of each prediction by its number."""
 
     sentence: str
     ranks: dict[str, dict[str, float]]

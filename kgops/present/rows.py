@@ -21,6 +21,14 @@ class Piece(NamedTuple):
     action: str | None = None  # Textual action of a click
 
 
+def beside(lines: Iterable[Sequence[Piece]]) -> Row:
+    """Lines of charts next to one another, as one row."""
+    pieces: list[Piece] = []
+    for line in lines:
+        pieces += [Piece("   "), *line] if pieces else line
+    return Row(tuple(pieces))
+
+
 def joined(cells: Iterable[tuple[str, str]]) -> list[Piece]:
     """Characters with their tones, as one piece for each stretch of a tone."""
     groups = groupby(cells, key=lambda cell: cell[1])

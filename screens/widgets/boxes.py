@@ -61,7 +61,7 @@ def _panel(section: Sequence[Row], width: int) -> Iterator[Row]:
 def _top(title: str, remark: Piece | None, width: int) -> Row:
     name = fitted(title, width - 6)
     said = fitted(remark.text.strip(), width - 9 - width_of(name)) if remark is not None else ""
-    used = 5 + width_of(name) + (3 + width_of(said) if said else 0)
+    used = 4 + width_of(name) + (3 + width_of(said) if said else 0)
     words = [Piece("─ ", "edge"), Piece(said, remark.tone), Piece(" ", "edge")] if remark and said else []
     line = Piece(f"{'─' * (width - used - 1)}╮", "edge")
     return Row((Piece("╭─ ", "edge"), Piece(name, "head"), Piece(" ", "edge"), *words, line))

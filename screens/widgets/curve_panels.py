@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgops.jobs.numbers import line_between, mean, share_between
 from kgops.jobs.text import one_line
 from kgops.present.formats import fitted, padded, width_of
-from kgops.present.rows import BLANK, Piece, Row, joined, text_row
+from kgops.present.rows import BLANK, Piece, Row, beside, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
 from screens.widgets.chart_axis import XAxis
 
@@ -35,8 +35,10 @@ def sparkline(values: Values, width: int) -> str:
     return "".join(out)
 
 
-def braille(values: Values, width: int, height: int, low: float, high: float) -> list[str]:
-    """A curve of `height` lines, top first; adjacent points are joined."""
+def braille(
+    values: Values, width: int, height: int, low: float, high: float, *, filled: bool = False
+) -> list[str]:
+    """A curve of `height` lines, top first; adjacent points are joined. `filled`: with the area below it."""
     levels = 4 * height
     grid = [[0] * width for _ in range(height)]
     before: int | None = None
@@ -46,11 +48,29 @@ def braille(values: Values, width: int, height: int, low: float, high: float) ->
             continue
         level = level_of(value, low, high, levels)
         start = level if before is None else before + (before < level) - (before > level)
+        if filled:
+            start = 0
         for at in range(min(start, level), max(start, level) + 1):
             line, dot = divmod(at, 4)
             grid[height - 1 - line][x // 2] |= (_RIGHT if x % 2 else _LEFT)[dot]
         before = level
     return ["".join(chr(0x2800 + dots) if dots else " " for dots in line) for line in grid]
+
+
+Cell = tuple[str, str]  # one character and its tone
+
+
+def curve_over_area(values: Values, width: int, height: int, low: float, high: float) -> list[list[Cell]]:
+    """Lines of cells: the curve, and fainter the area below it."""
+    curve = braille(values, width, height, low, high)
+    area = braille(values, width, height, low, high, filled=True)
+    return [
+        [
+            (below, "accent" if dots != " " else "area") if below != " " else (" ", "dim")
+            for dots, below in zip(*lines, strict=True)
+        ]
+        for lines in zip(curve, area, strict=True)
+    ]
 
 
 def spread_over(values: Values, count: int) -> list[float | None]:
@@ -86,14 +106,14 @@ if TYPE_CHECKING:
     from kgops.present.run_detail import Curve, RunDetail
 
 
-_HEIGHT = 5  # lines of a chart, and one more for each `_LINES_EACH` lines of the screen from `_HIGH_FROM`
-_HIGH_FROM, _LINES_EACH = 30, 6
+_HEIGHT, _HIGHEST = 5, 16  # lines of a chart
 _FROM_ZERO = ("_mib", "_per_s")
 _AXIS = 8
 _NARROWEST = 34
+_AROUND = 2  # lines of a panel that are no chart
 _MOST = 8
 _RARELY_WATCHED = ("learning_rate",)  # shown last
-_AREA, _GRID = "⣿", "┈"
+_GRID = "┈"
 _FAR = 5  # a limit so many times as high as all else would leave the curve flat
 
 
@@ -118,20 +138,25 @@ def memory_levels(
     return (shown, level) if far else ([*shown, level], None)
 
 
-def chart_names(detail: RunDetail) -> list[str]:
+def chart_names(detail: RunDetail, ending: str = "") -> list[str]:
     """The curves that have a panel, in order; a panel's number is its place."""
-    return [curve.name for curve in _chosen(detail)]
+    return [curve.name for curve in _chosen(detail, ending)]
 
 
-def panels(detail: RunDetail, width: int, screen_height: int = 24, *, marked: str | None = None) -> list[Row]:
-    """Panels side by side, as many as fit; higher on a higher screen. `marked`: the one that Enter zooms."""
-    curves = _chosen(detail)
-    still = _unchanging(detail, width)
+def panels(
+    detail: RunDetail, width: int, room: int = 0, *, marked: str | None = None, ending: str = ""
+) -> list[Row]:
+    """Panels side by side, as many as fit, to fill `room` lines; of curves whose names end so. `marked`: the one that
+    Enter zooms."""
+    curves = _chosen(detail, ending)
+    still = _unchanging(detail, width) if not ending else []
     if not curves:
         return [text_row("CURVES", width, "head"), *still] if still else []
     across = max(min(width // _NARROWEST, 2 if len(curves) == 4 else 3, len(curves)), 1)
     each = (width - 3 * (across - 1)) // across
-    height = _HEIGHT + max((screen_height - _HIGH_FROM) // _LINES_EACH, 0)
+    down = -(-len(curves) // across)
+    lines = room - 1 - (2 if still else 0) - (down - 1)  # without the heading and what is between
+    height = min(max(lines // down - _AROUND, _HEIGHT), _HIGHEST)
     out = [text_row("CURVES", width, "head")]
     for start in range(0, len(curves), across):
         drawn = [
@@ -139,11 +164,7 @@ def panels(detail: RunDetail, width: int, screen_height: int = 24, *, marked: st
             for number, curve in enumerate(curves[start : start + across], start + 1)
         ]
         out += [BLANK] if start else []
-        for together in zip(*drawn, strict=True):
-            pieces: list[Piece] = []
-            for line in together:
-                pieces += [Piece("   "), *line] if pieces else line
-            out.append(Row(tuple(pieces)))
+        out += [beside(lines) for lines in zip(*drawn, strict=True)]
     return [*out, BLANK, *still] if still else out
 
 
@@ -153,9 +174,10 @@ def main_panel(detail: RunDetail, width: int, height: int) -> list[Row]:
     return [Row(tuple(line)) for curve in curves for line in _panel(curve, detail, width, height)]
 
 
-def _chosen(detail: RunDetail) -> list[Curve]:
+def _chosen(detail: RunDetail, ending: str = "") -> list[Curve]:
     """Curves with at least two different values, most important first."""
-    drawable = [curve for curve in detail.curves if curve.n > 1 and not _is_still(curve, detail)]
+    named = (curve for curve in detail.curves if curve.name.endswith(ending))
+    drawable = [curve for curve in named if curve.n > 1 and not _is_still(curve, detail)]
     return sorted(drawable, key=lambda curve: _rank(curve.name, detail))[:_MOST]
 
 
@@ -202,29 +224,26 @@ def _panel(
         high = max(high, *(level.mib for level in levels)) * 1.02
     inner = width - _AXIS - 1
     x_axis = XAxis(curve, detail.run)
-    lines = braille(x_axis.values(2 * inner), inner, height, low, high)
+    values = x_axis.values(2 * inner)
+    lines = curve_over_area(values, inner, height, low, high)
     heading, named = _heading(curve, levels, width, number, marked)
     at = {height - 1 - level_of(one.mib, low, high, 4 * height) // 4: one for one in reversed(levels)}
     ticks = {height - 1: low, height // 2: high - (high - low) * (2 * (height // 2) + 1) / (2 * height)}
     ticks = {0: high, **(ticks if high > low else {})}
-    tops = [next((y for y in range(height) if lines[y][x] != " "), height) for x in range(inner)]
     out = [heading]
     for y, line in enumerate(lines):
         label = tick_label(short_amount(ticks[y]), ticks[y], _AXIS) if y in ticks else ""
         axis = Piece(f"{label:>{_AXIS}} ", "dim")
         level = at.get(y)
         grid = _GRID if y in ticks and 0 < y < height - 1 else " "
-        drawn = _filled(line, y, tops, grid) if level is None else _across(line, level, named)
+        drawn = _above(line, grid) if level is None else _across(line, level, named)
         out.append([axis, *drawn])
     return [*out, x_axis.labels(_AXIS + 1, inner)]
 
 
-def _filled(line: str, y: int, tops: Sequence[int], grid: str) -> list[Piece]:
-    """The area below the curve, and above it the line of a tick."""
-    return joined(
-        (char, "accent") if char != " " else (_AREA, "area") if top < y else (grid, "dim")
-        for char, top in zip(line, tops, strict=True)
-    )
+def _above(line: Sequence[Cell], grid: str) -> list[Piece]:
+    """The line of a tick where nothing else is."""
+    return joined((grid, "dim") if char == " " else (char, tone) for char, tone in line)
 
 
 def chart_heading(name: str, number: int | None, marked: bool, width: int) -> list[Piece]:
@@ -276,11 +295,10 @@ def _words(name: str) -> str:
     return " ".join("GPU" if word == "gpu" else word for word in one_line(name).split("_"))
 
 
-def _across(line: str, level: Level, named: Container[Level]) -> list[Piece]:
+def _across(line: Sequence[Cell], level: Level, named: Container[Level]) -> list[Piece]:
     """Draws a level's line above the curve, dashed where both are, so that both are seen."""
     drawn = [
-        (level.sign, level.tone) if char == " " or x % 2 == 0 else (char, "accent")
-        for x, char in enumerate(line)
+        (level.sign, level.tone) if cell[0] == " " or x % 2 == 0 else cell for x, cell in enumerate(line)
     ]
     name = "" if level in named else f"{level.sign} {level.name} "
     drawn[: len(name)] = [(char, level.tone) for char in name]

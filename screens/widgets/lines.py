@@ -78,6 +78,11 @@ class Lines(ScrollView):
         return self._columns - (EDGES if self.draws_panels else 0)
 
     @property
+    def lines_of_room(self) -> int:
+        """Lines for rows, above the edge of the last panel."""
+        return self.size.height - self.draws_panels
+
+    @property
     def _columns(self) -> int:
         return self.size.width or self.app.size.width
 

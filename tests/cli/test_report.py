@@ -14,7 +14,6 @@ from driving import Console, patience
 
 from kgops.interchange.import_scores import HEADER
 from kgops.present.comparison import Comparison, Difference, Metric, compare
-from kgops.present.comparison_page import best_of
 from kgops.present.comparison_page import page as comparison_page
 from kgops.present.curve_chart import Clock, draw
 from kgops.present.run_detail import Curve
@@ -182,11 +181,11 @@ def test_a_run_that_failed_is_never_the_best(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--", "false").code != 0
     assert run_cli("run", "exec", "--", "true").code == 0
     comparison = comparison_of(run_cli)
-    assert best_of(comparison, Metric("test_mrr", "", (0.9, 0.1), (None, None))) == []
+    assert comparison.best(Metric("test_mrr", "", (0.9, 0.1), (None, None))) == []
     both = replace(comparison, runs=(comparison.runs[1], comparison.runs[1]))
-    assert best_of(both, Metric("test_mrr", "", (0.9, 0.1), (None, None))) == [0]
-    assert best_of(both, Metric("test_mae", "", (0.9, 0.1), (None, None))) == [1]
-    assert best_of(both, Metric("their_number", "", (0.9, 0.1), (None, None))) == []
+    assert both.best(Metric("test_mrr", "", (0.9, 0.1), (None, None))) == [0]
+    assert both.best(Metric("test_mae", "", (0.9, 0.1), (None, None))) == [1]
+    assert both.best(Metric("their_number", "", (0.9, 0.1), (None, None))) == []
 
 
 def test_labels_tags_and_log_lines_are_text_whatever_they_hold(run_cli: Console, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def said(folder: Path, facts: int, **found: Any) -> str:
     [
         (3, {"lost": True, "smallest": True}, "the first 2 were not enough"),
         (2, {"lost": True, "smallest": True}, "the first alone was not enough"),
-        (1, {"lost": True, "smallest": True}, "of 50 triples of head and tail"),
+        (1, {"lost": True, "smallest": True}, ": rank 1 → 3.5"),
         (4, {"lost": False, "smallest": True}, "; enough when it was chosen, so one of both may be noise"),
         (4, {"lost": False, "smallest": False}, "no beginning of the list was enough"),
         (
@@ -40,7 +40,7 @@ def said(folder: Path, facts: int, **found: Any) -> str:
             {"lost": True, "smallest": False},
             "; not enough when it was chosen, so one of both may be noise",
         ),
-        (4, {"lost": True}, "of 50 triples of head and tail"),
+        (4, {"lost": True}, ": rank 1 → 3.5"),
     ],
 )
 def test_how_a_set_was_chosen_is_said_beside_what_verified_it(
@@ -48,7 +48,8 @@ def test_how_a_set_was_chosen_is_said_beside_what_verified_it(
 ) -> None:
     text = said(tmp_path, facts, **RANKS, **found)
     assert text.endswith(end)
-    assert (": lost; rank 1 → 3.5" if found["lost"] else ": not lost; rank 1 → 3.5") in text
+    assert text.startswith("lost without" if found["lost"] else "not lost without")
+    assert "of 50 triples of head and tail: rank 1 → 3.5" in text
 
 
 def test_a_sufficient_set_says_for_how_many_heads_the_tail_ranks_first(tmp_path: Path) -> None:
@@ -66,8 +67,8 @@ def test_a_sufficient_set_says_for_how_many_heads_the_tail_ranks_first(tmp_path:
 
 def test_a_prediction_that_the_model_does_not_make_is_ranked_lower_not_lost(tmp_path: Path) -> None:
     ranks = {"rank_before": 5.0, "rank_after": 8.0}
-    assert said(tmp_path, 1, lost=True, **ranks).startswith("without it: ranked lower; rank 5 → 8, ")
-    assert said(tmp_path, 1, lost=False, **ranks).startswith("without it: not ranked lower; rank 5 → 8, ")
+    assert said(tmp_path, 1, lost=True, **ranks).startswith("ranked lower without this one of 50 ")
+    assert said(tmp_path, 1, lost=False, **ranks).startswith("not ranked lower without this one of 50 ")
 
 
 def test_who_reads_a_part_of_the_predictions_learns_that_there_are_more(

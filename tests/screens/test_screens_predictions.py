@@ -201,9 +201,9 @@ def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
         await seen.until_shows("RECENT", "explain")
         await seen.press("i")
         await seen.until_shows(
-            "CHEBI:1 ╌", "╌▶ MONDO:2", "PATHS", "EFFECT", "TRAINED AGAIN", "mean rank of this one"
+            "CHEBI:1 ╌", "╌▶ MONDO:2", "PATHS", "EFFECT", "RETRAINED", "mean rank of this answer"
         )
-        await seen.until_shows("trained again from the start (1 seed)")
+        await seen.until_shows("retrained from the start (1 seed)")
 
     look(trained_home, story, (120, 50))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import functools
+import math
 import os
 import platform
 import socket
@@ -24,6 +25,7 @@ from screen_driving import Seen
 from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
 from screen_picture import picture
 
+from kgops.gpus.history import KEPT, GpuCurve, GpuHistory
 from kgops.present import host
 from kgops.settings import Home
 from screens.app import KgopsApp
@@ -195,7 +197,7 @@ async def explanation(seen: Seen) -> None:
     await seen.until_shows("RECENT", "explain")
     seen.app.screen.query_one("#body", Lines).point_at(3)
     await seen.press("i")
-    await seen.until_shows("PREDICTIONS", "without these 2: lost", "EFFECT")
+    await seen.until_shows("PREDICTIONS", "lost without these 2", "EFFECT")
 
 
 async def profiles(seen: Seen) -> None:
@@ -258,6 +260,7 @@ def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, 
     roomy = os.statvfs_result((4096, 4096, 1 << 28, 1 << 27, 1 << 27, 1 << 24, 1 << 23, 1 << 23, 0, 255))
     os.statvfs = lambda path: roomy
     os.cpu_count = lambda: 16
+    GpuHistory.__init__ = _ten_minutes  # type: ignore[method-assign]
     host._PROC = folder / "proc"
     held = hold(folder / "home")
     host._PROC.mkdir(exist_ok=True)
@@ -267,6 +270,18 @@ def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, 
     for fd in held:
         os.close(fd)
     return drawn
+
+
+def _ten_minutes(self: GpuHistory) -> None:
+    """Two GPUs that have been watched for ten minutes."""
+    rise = [min(2_000.0 + 400 * n, 11_204.0) for n in range(KEPT)]
+    steady = [3_980.0 if n > 40 else None for n in range(KEPT)]
+    busy = [90 + 8 * math.sin(n / 3) if n % 25 > 2 else 12.0 for n in range(KEPT)]
+    self._bucket, self._open, self._whole = None, {}, {}
+    self.curves = {
+        0: GpuCurve(tuple(rise), tuple(busy)),
+        1: GpuCurve(tuple(steady), tuple(64.0 + 20 * math.sin(n / 7) for n in range(KEPT))),
+    }
 
 
 async def _draw(name: str, expected: str | None) -> str:
@@ -359,3 +374,16 @@ def test_the_screen_looks_as_it_did(name: str, drawn: Drawn, request: pytest.Fix
 
 def test_no_picture_is_kept_of_a_screen_that_nobody_draws() -> None:
     assert sorted(path.stem for path in PICTURES.iterdir()) == sorted(NAMES)
+
+
+def test_the_edges_of_every_panel_meet_at_its_corners() -> None:
+    open_ends = []
+    for path in sorted(PICTURES.iterdir()):
+        lines = path.read_text("utf-8").partition("~~~")[0].splitlines()
+        below = [*lines[1:], ""]
+        for y, (line, under) in enumerate(zip(lines, below, strict=True)):
+            corners = (x for x, char in enumerate(line) if char in "╭╮")
+            open_ends += [
+                f"{path.stem}, line {y + 1}" for x in corners if (under[x : x + 1] or " ") not in "│╰╯"
+            ]
+    assert open_ends == []

@@ -120,7 +120,7 @@ def sentence_of(found: Verified) -> str:
     share = {kind: f"{sum(found.hits_at_1(kind)) / n:.0%}" for kind in found.ranks}
     added, at_random = triples_said(found.changed[SETS]), triples_said(found.changed[RANDOM], "random ")
     return (
-        f"trained again from the start ({n} seed{'s' * (n > 1)}): with the {added} added that "
+        f"retrained from the start ({n} seed{'s' * (n > 1)}): with the {added} added that "
         f"carry the sets over, the tail ranks first for {share[SETS]} of {heads:,} other heads; with "
         f"{at_random} of the head carried over, for {share[RANDOM]}; with nothing added, "
         f"for {share[ALL]}."

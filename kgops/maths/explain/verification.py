@@ -1,4 +1,4 @@
-"""`--verify` and `--smallest` of an explain run: the sets are checked by training again from the start."""
+"""`--verify` and `--smallest` of an explain run: the sets are checked by retraining from the start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kgops.maths.worker.report import Reporter
 
 @dataclass(frozen=True)
 class Checked:
-    """What training again found: `explained` with it, in a sentence, and as metrics."""
+    """What retraining found: `explained` with it, in a sentence, and as metrics."""
 
     explained: list[Explained]
     sentence: str | None = None

@@ -1,4 +1,4 @@
-"""Explanations verified by training again from the start without all of their facts, beside controls.
+"""Explanations verified by retraining from the start without their facts, beside controls.
 
 One control is a training on all triples with another seed (noise), another one on all but as many random facts of the
 same heads and tails. Sets that were made as small as possible have a third one, with one fact of each put back.
@@ -57,20 +57,20 @@ class Verified:
 
     def sentence(self) -> str:
         n = self.seeds
-        spread = f" ± {pstdev(self.mrr(ALL)):.2f}" if n > 1 else ""
-        mrr, hits = ({kind: mean(of(kind)) for kind in self.ranks} for of in (self.mrr, self.hits_at_1))
         removed, at_random = triples_said(self.changed[SETS]), triples_said(self.changed[RANDOM], "random ")
-        said = (
-            f"trained again from the start ({n} seed{'s' * (n > 1)}): without the {removed} of "
-            f"the sets MRR {mrr[SETS]:.2f} and hits@1 {hits[SETS]:.2f}; with all triples, which is noise alone, "
-            f"MRR {mrr[ALL]:.2f}{spread} and hits@1 {hits[ALL]:.2f}; without {at_random} "
-            f"of the same heads and tails MRR {mrr[RANDOM]:.2f} and hits@1 {hits[RANDOM]:.2f}"
-        )
-        if FEWER in mrr:
-            said += (
-                f"; with one triple of each set put back MRR {mrr[FEWER]:.2f} and hits@1 {hits[FEWER]:.2f}"
-            )
-        return f"{said}."
+        how = {
+            SETS: f"without the {removed} of the sets",
+            ALL: "with all triples, which is noise",
+            RANDOM: f"without {at_random} of the same heads and tails",
+            FEWER: "with one triple of each set put back",
+        }
+        parts = [f"{self._reached(kind)} {words}" for kind, words in how.items() if kind in self.ranks]
+        return f"retrained from the start ({n} seed{'s' * (n > 1)}): {'; '.join(parts)}."
+
+    def _reached(self, kind: str) -> str:
+        mrr = self.mrr(kind)
+        spread = f" ± {pstdev(mrr):.2f}" if kind == ALL and len(mrr) > 1 else ""
+        return f"MRR {mean(mrr):.2f}{spread} and hits@1 {mean(self.hits_at_1(kind)):.2f}"
 
 
 def verified(
