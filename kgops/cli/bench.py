@@ -47,7 +47,7 @@ def command() -> None:
 @click.command(epilog="\b\nExample:  kgops bench export 3 --to md --output speed.md")
 @click.argument("bench")
 @click.option("--to", "kind", type=click.Choice(("md", "json")), required=True, help="Format.")
-@click.option("--output", type=click.Path(path_type=Path), help="Output file; default: stdout.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file; default: stdout.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def export(bench: str, kind: str, output: Path | None, force: bool) -> None:
     """Export one benchmark.

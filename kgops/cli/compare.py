@@ -29,6 +29,7 @@ from storage import runs
     "--html", "as_html", is_flag=True, help="Write one self-contained HTML page, curves in one chart."
 )
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path),
     help="Output file of --html; default: compare-N-M.html in this folder.",
@@ -156,6 +157,8 @@ def page(comparison: Comparison, *, everything: bool) -> list[str]:
     metrics = comparison.metrics if everything else comparison.shown
     right = frozenset(heads)
     out += ["", *table(("METRIC", *heads), [_measured(one, comparison) for one in metrics], right=right)]
+    if any(comparison.best(one) for one in metrics):
+        out.append("★ is the best value of a row. Ratios are to the first run.")
     if comparison.left_out and not everything:
         out.append(f"… and {comparison.left_out:,} more metrics: --all shows them.")
     for caution in comparison.cautions:
@@ -168,9 +171,9 @@ def _values(row: Difference) -> Sequence[str]:
 
 
 def _measured(one: Metric, comparison: Comparison) -> Sequence[str]:
-    cells = []
+    cells, best = [], comparison.best(one)
     for i, value in enumerate(one.values):
-        text = amount(value, one.unit)
+        text = f"★ {amount(value, one.unit)}" if i in best else amount(value, one.unit)
         spread = one.spread[i]
         if spread is not None:
             text += f" ({amount(spread[0])}–{amount(spread[1])})"

@@ -46,6 +46,7 @@ class _Export(OfRuns):
     help="Format; by default that of the output's name.",
 )
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path),
     help="Output file or folder, by default named after the runs' numbers. With json and tar, `-` is stdout.",

@@ -49,6 +49,11 @@ def explanations(results: Path) -> list[str]:
         heads = ("NO.", "EFFECT", "HEAD", "RELATION", "TAIL", "ABOUT")
         listed = table(heads, rows, right=frozenset(heads[:2])) if rows else []
         lines += [title_of_prediction(one), *(f"  {line}" for line in listed), f"  {verdict_of(one)}"]
+    if any(one.facts for one in found):
+        done = "added" if found[0].is_sufficient else "removed"
+        lines.append(
+            f"EFFECT: estimated change of the answer's lead over its rivals, with this triple {done}."
+        )
     verified = read_verification(results) if found else None
     return [
         *lines,

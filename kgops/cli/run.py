@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.job import Job
+from kgops.jobs.run_options import LONGEST_LABEL
+from kgops.present.formats import value_text
 from kgops.workloads.job_files import read_job, with_absolute_paths
 from kgops.workloads.registry import WORKLOADS as WORKLOAD_OF
 from kgops.workloads.registry import workload_of
@@ -192,12 +195,19 @@ def _changes_of(again: str, flag: str) -> click.Command:
         table = job.as_table()
         for part in (workload.name, "options"):
             table[part] = {**table.get(part, {}), **flags[part]}
+        table["label"] = _changed_label(job.label, {**flags[workload.name], **flags["options"]})
         given = merged(ctx, given) | {"repeats": run.id}
         ctx.exit(start(with_absolute_paths(read_job(table, "this command"), Path.cwd()), given))
 
     command: click.Command = changed
     add_options(command, click_options(workload.options))
     return command
+
+
+def _changed_label(label: str, changes: dict[str, Any]) -> str:
+    """The run's label and what differs, as runs of a sweep have it: two runs of one label cannot be told apart."""
+    differing = (f"{name}={value_text(value)}" for name, value in changes.items() if os.sep not in str(value))
+    return " ".join([label, *differing])[:LONGEST_LABEL]
 
 
 @click.command("FILE", hidden=True)

@@ -63,7 +63,10 @@ def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: A
             say(f"run {list(started)[-1]}: {name}")
     if flags["as_json"]:
         print_json([{"run": number, "settings": name} for number, name in started.items()])
-    tell(f"`kgops compare {' '.join(map(str, list(started)[:8]))}` shows them side by side.")
+    numbers = " ".join(map(str, list(started)[:8]))
+    tell(
+        f"They go on in the background: `kgops runs` lists them. Later, `kgops compare {numbers}` compares them."
+    )
 
 
 def _lists(words: list[str], job: str) -> tuple[str, ...]:

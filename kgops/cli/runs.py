@@ -30,6 +30,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.argument("terms", metavar="[FILTER]", nargs=-1)
 @click.option(
     "--state",
+    "--status",
     "states",
     multiple=True,
     type=click.Choice(runs.STATES),

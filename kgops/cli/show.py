@@ -18,6 +18,7 @@ from kgops.jobs.files import open_regular
 from kgops.jobs.text import lines, one_line
 from kgops.present import run_sections
 from kgops.present.formats import columns, local_time
+from kgops.present.glance import settings_text
 from kgops.present.log_lines import shown as shown_line
 from kgops.present.rows import Fact, printed, printed_facts
 from kgops.present.run_detail import read_run_detail
@@ -82,6 +83,7 @@ def _page(session: Session, run: Run) -> list[str]:
         run_sections.state(detail),
         *run_sections.times(detail),
         *run_sections.facts(detail),
+        *([Fact("settings", settings)] if (settings := settings_text(detail.job)) else []),
         Fact("folder", str(folder.path)),
         *filter(None, [run_sections.progress(detail)]),
     ]
@@ -126,7 +128,7 @@ def _last_lines(session: Session, run: Run) -> list[str]:
 )
 @click.argument("name", metavar="RUN")
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Output file; default: run-N.html in this folder."
+    "-o", "--output", type=click.Path(path_type=Path), help="Output file; default: run-N.html in this folder."
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def report(name: str, output: Path | None, force: bool) -> None:

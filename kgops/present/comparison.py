@@ -123,7 +123,7 @@ class Comparison:
         knows which direction is better, or where all are equal."""
         lower = lower_is_better(metric.name)
         values = {
-            i: value
+            i: float(f"{value:.4g}")  # as it is shown
             for i, (run, value) in enumerate(zip(self.runs, metric.values, strict=True))
             if value is not None and run.state == "succeeded"
         }

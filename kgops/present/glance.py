@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
 from kgops.jobs.option import Option
+from kgops.jobs.text import one_line
 from kgops.present.formats import value_text
 from kgops.present.metric_order import curve_rank
 from kgops.present.run_detail import LogTail, OptionRow, RunDetail, read_run_detail
@@ -99,6 +100,11 @@ def differing_options(job: Mapping[str, Any], options: Sequence[OptionRow]) -> l
     else:
         settings = list(_settings(name, _table(job, name), ""))
     return [*settings, *_applied(name, options)]
+
+
+def settings_text(job: Mapping[str, Any]) -> str:
+    """What a job sets otherwise than the defaults, in one line."""
+    return one_line(" · ".join(f"{one.name} {one.value}" for one in differing_options(job, ())), 4000)
 
 
 def _table(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -63,7 +63,9 @@ def title_of(name: str) -> str:
 
 
 def lower_is_better(name: str) -> bool | None:
-    """None where nobody knows, as of metrics that a command reports."""
+    """None where nobody knows, as of metrics that a command reports, and of what was not measured."""
+    if name.startswith("predicted"):
+        return None
     if any(part in name for part in _LOWER):
         return True
     return False if any(part in name for part in _HIGHER) else None

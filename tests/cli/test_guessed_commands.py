@@ -86,7 +86,7 @@ def test_a_dry_run_for_another_gpu_ends_with_the_command_that_plans_for_it(conso
 @pytest.mark.parametrize("typed", ["run again 1", "rerun small", "again 1"])
 def test_again_is_a_word_of_its_own(console: Console, typed: str) -> None:
     planned = console(*typed.split(), "--seed", "7", "--dry-run", "--json").json()["job"]
-    assert planned["label"] == "small" and planned["train"]["seed"] == 7
+    assert planned["label"] == "small seed=7" and planned["train"]["seed"] == 7
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,12 @@ def test_all_runs_are_exported_and_a_file_has_the_table_of_runs(console: Console
         done = console(*words, "--format", "csv", "--output", "runs.csv", "--force")
         lines = (console.cwd / "runs.csv").read_text().splitlines()
         assert done.code == 0 and [line.split(",")[0] for line in lines] == ["id", "1", "2", "3", "4"]
-    for typed in ("export --all --output runs.csv", "export runs.csv", "export --output runs.csv"):
+    for typed in ("export --all --output runs.csv", "export runs.csv", "export -o runs.csv"):
         assert console(*typed.split(), "--force").code == 0
     assert len((console.cwd / "runs.csv").read_text().splitlines()) == 5
     assert "kgops export --to csv" in console("export", "1").err
     assert len(console("runs", "all", "--json").json()) == 4
+    assert len(console("runs", "--status", "queued", "--json").json()) == 0
     assert "`all` or a filter such as state:failed" in console("export", "nope", "--to", "json").err
 
 
