@@ -119,7 +119,7 @@ class Predictions(RunScreenBase):
         body.show(_question_rows(self._question, body.room))
         width = answers.room
         rows = _answer_rows(self._answered, width) if self._answered else self._hint(width)
-        answers.show([*self._remarks(width), *rows])
+        answers.show([*rows, *self._remarks(width)])
         self.show_title()
 
     def on_lines_pointed(self) -> None:
