@@ -38,7 +38,7 @@ def _state(glance: Glance, width: int) -> list[Row]:
     sign = sign_of(run)
     when = took(run) if run.ended else since(run)
     out = [
-        text_row(f"{run.id} {run.workload} {run.label}", width, "strong"),
+        text_row(f"{run.id} {run.workload} {run.label}", width, "head"),
         Row(
             (
                 sign,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _MOST = 8  # curves
-_WIDE = 160  # columns from which curves are beside the tables
+_WIDE, _FEW = 160, 4  # columns from which curves are beside the tables of so few runs
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
 _RELATIONS = 20  # whose quality is compared
 _SKEW_S = 86_400.0  # clock error; larger steps are timestamps
@@ -104,14 +104,12 @@ class Compare(MarksCharts):
 
     @property
     def _is_wide(self) -> bool:
-        return self.size.width >= _WIDE
+        runs = self._comparison.runs if self._comparison is not None else ()
+        return self.size.width >= _WIDE and len(runs) <= _FEW
 
     @property
     def charts_in(self) -> str:
         return "#curves" if self._is_wide else "#detail"
-
-    def on_resize(self) -> None:
-        self.set_class(self._is_wide, "wide")
 
     @property
     def charts(self) -> list[str]:
@@ -152,6 +150,7 @@ class Compare(MarksCharts):
             body.show(compare_page.run_rows(self._comparison, width))
             chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
             self._drawn_key = body.key
+            self.set_class(self._is_wide, "wide")
             detail, curves = (self.query_one(id, Lines) for id in ("#detail", "#curves"))
             drawn = compare_page.charts(
                 self._curves,

@@ -141,7 +141,7 @@ class _Table:
         if not comparison:
             return []
         if not shown:
-            return [Row((Piece(title, "head"), Piece("  equal in all runs", "dim")))]
+            return [text_row(f"{title.lower()}: equal in all runs", self._width, "dim")]
         heads = {row.name.partition(".")[0] for row in shown}
         known = f"{heads.pop()}." if len(heads) == 1 else self._workload  # a common prefix is dropped
         named = [(row.name.removeprefix(known), [_word(value) for value in row.values]) for row in shown]

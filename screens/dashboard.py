@@ -140,7 +140,7 @@ class Dashboard(HasPane):
             return super().other_pane(width, height)
         from screens import gpu_page
 
-        head = text_row(f"GPU {usage.label} {one_line(usage.reading.name or 'n/a')}", width, "strong")
+        head = text_row(f"GPU {usage.label} {one_line(usage.reading.name or 'n/a')}", width, "head")
         return [head, *gpu_page.rows(usage, self._state, width, height - 1)]
 
     def action_acknowledge(self) -> None:

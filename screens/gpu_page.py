@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ProcessKey = tuple[str, int, int | None]
 _AXIS = 8
-_LEAST_HEIGHT, _MOST_HEIGHT = 6, 24  # lines of a curve
+_LEAST_HEIGHT, _MOST_HEIGHT = 6, 48  # lines of a curve
 _SIDE_BY_SIDE = 110  # columns from which both curves stand in one line
 
 
@@ -51,9 +51,9 @@ def _memory(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
         Row(
             (
                 Piece(f"{'LOAD':<{_AXIS}}", "head"),
-                Piece(f"utilization {util.text}   temperature "),
+                Piece(f"{util.text} busy · "),
                 Piece(f"{heat.text} °C", heat.tone),
-                Piece(f"   power {power.text} W"),
+                Piece(f" · {power.text} W"),
             )
         ),
     ]

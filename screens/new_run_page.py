@@ -140,7 +140,7 @@ def _fields(
         is_wrong = trouble is not None and trouble.field == name
         value = _from_the_end(one_line(text), value_width)
         beside = Piece(one_line(trouble.message), "bad") if trouble and is_wrong else Piece(help, "dim")
-        chosen = Piece(value or "…", "bad" if is_wrong else "accent")
+        chosen = Piece(value or "–", "bad" if is_wrong else "accent")
         out.append(columns.row((Piece(label, "dim"), chosen, beside), key=name))
     return out
 

@@ -36,7 +36,7 @@ def tabs(detail: RunDetail, now: Tab) -> Row:
         act = f"screen.tab({tab!r})"
         pieces += [Piece(f" {tab.capitalize()} ", "tab" if tab == now else "dim", act)]
         changed = sum(one.is_changed for one in detail.options) if tab == "options" else 0
-        pieces += [Piece(f"{changed} changed ", "warn", act)] if changed else []
+        pieces += [Piece(f"{changed} changed ", "tab" if tab == now else "warn", act)] if changed else []
         pieces.append(Piece(" "))
     return Row(tuple(pieces))
 
@@ -72,7 +72,10 @@ def rows(
         return stacked([*others[:2], panels(detail, width, left, marked=marked, ending=MEMORY), *others[2:]])
     if tab == "options":
         shown = run_sections.options(detail, table)
-        whole = shown._replace(lines=tuple(line._replace(is_marked=True) for line in shown.lines))
+        heads = (shown.columns[0]._replace(head="OPTIONS"), *shown.columns[1:])
+        whole = shown._replace(
+            columns=heads, lines=tuple(line._replace(is_marked=True) for line in shown.lines)
+        )
         return drawn(whole, table) or [text_row("no options", width, "dim")]
     return stacked(
         (

@@ -15,6 +15,7 @@ from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.present.comparison import MOST, Comparison, Difference, Metric, compare
 from kgops.present.formats import UNKNOWN, amount, ratio_text, table, value_text
+from kgops.present.metric_order import headlines
 from kgops.present.quality import QualityGroup, compared_quality, read_quality
 from storage import runs
 
@@ -143,7 +144,7 @@ def page(comparison: Comparison, *, everything: bool) -> list[str]:
     about = [("state", *(run.state for run in comparison.runs))]
     if comparison.names:
         about.append(("fingerprint", *(one or UNKNOWN for one in comparison.fingerprints)))
-    out = table(("", *heads), about)
+    out = [*table(("", *heads), about), *_verdict(comparison, heads)]
     for title, rows in (
         ("SETTING", comparison.settings),
         ("APPLIED OPTION", comparison.options),
@@ -164,6 +165,17 @@ def page(comparison: Comparison, *, everything: bool) -> list[str]:
     for caution in comparison.cautions:
         out += ["", caution]
     return out
+
+
+def _verdict(comparison: Comparison, heads: Sequence[str]) -> list[str]:
+    """Which run is best by the first metric that says what a run reached."""
+    by_name = {one.name: one for one in comparison.shown}
+    first = next((by_name[name] for name in headlines(by_name) if comparison.best(by_name[name])), None)
+    if first is None:
+        return []
+    reached = [f"{head}: {amount(first.values[i], first.unit)}" for i, head in enumerate(heads)]
+    best = " and ".join(heads[i] for i in comparison.best(first))
+    return ["", f"best {first.name}: {best} ({', '.join(reached)})"]
 
 
 def _values(row: Difference) -> Sequence[str]:

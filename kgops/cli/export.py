@@ -51,6 +51,8 @@ class _Export(OfRuns):
     type=click.Path(path_type=Path),
     help="Output file or folder, by default named after the runs' numbers. With json and tar, `-` is stdout.",
 )
+@click.option("--csv", "wanted", flag_value="csv", hidden=True)
+@click.option("--json", "wanted", flag_value="json", hidden=True)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(names: tuple[str, ...], wanted: str | None, output: Path | None, force: bool) -> None:
     """Export runs for other programs, or for another kgops; all runs without RUN.

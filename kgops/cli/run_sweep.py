@@ -21,8 +21,18 @@ from kgops.workloads.outputs import must_write_apart
 from kgops.workloads.registry import WORKLOADS
 
 
+class _OfTrainings(click.Command):
+    """Flags without a job are those of a training."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {"--help", *(name for one in self.params for name in one.opts)}
+        is_flag = bool(args) and args[0].startswith("--") and args[0].partition("=")[0] not in own
+        return super().parse_args(ctx, ["train", *args] if is_flag else args)
+
+
 @click.command(
     "sweep",
+    cls=_OfTrainings,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     epilog="\b\nExample:  kgops sweep kinships --vary batch_size=256,512 --vary learning_rate=0.001,0.003",
 )

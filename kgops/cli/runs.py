@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from kgops.cli.groups import OfRuns
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
@@ -24,8 +25,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @click.command(
+    cls=OfRuns,
     epilog="\b\nExample:  kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20\n"
-    "          kgops runs workload:train --metric test_mrr --csv --all > runs.csv\n"
+    "          kgops runs workload:train --metric test_mrr --csv --all > runs.csv\n",
 )
 @click.argument("terms", metavar="[FILTER]", nargs=-1)
 @click.option(

@@ -92,7 +92,7 @@ def verdict_of(one: ExplainedPrediction) -> str:
     verdict = _WORDS[(n["rank_before"] or 1) > 1][one.lost]
     ranks = f"rank {amount(n['rank_before'])} → {amount(n['rank_after'])}"
     if n.get("retrained_all") is not None:  # retraining itself changes ranks
-        ranks += f"; {amount(n['retrained_all'])} retrained with all"
+        ranks += f" retrained ({amount(n['retrained_all'])} with all triples)"
     without = "this one" if many == 1 else f"these {many}"
     return f"{verdict} without {without} {of}: {ranks}{_smallest(one)}"
 

@@ -165,6 +165,8 @@ def seconds_text(value: float | None) -> str:
     """`0.681 ms`, `0.41 s`, `3:25:46`: at most nine columns, for any time that is measured."""
     if value is None or not 0 < value < 10_000:
         return UNKNOWN if value is None else duration(value)
+    if value < 1e-4:
+        return f"{value * 1e6:.3g} µs"
     return f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:.4g} s"
 
 

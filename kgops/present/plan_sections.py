@@ -258,7 +258,7 @@ def alternatives(suggestion: Suggestion) -> Section:
         Column(f"ALSO FITS{only_when_empty(suggestion).upper()}", 24),
         Column("effect", 15),
         Column("MiB", 9, right=True),
-        Column("speed", 7, right=True),
+        Column("time", 12, right=True),
     )
     rows = [
         (
@@ -273,7 +273,10 @@ def alternatives(suggestion: Suggestion) -> Section:
 
 
 def _speed(candidate: Candidate, suggestion: Suggestion) -> str:
-    return f"{suggestion.best.seconds / candidate.seconds:.2f}x" if candidate.seconds else UNKNOWN
+    if not candidate.seconds:
+        return UNKNOWN
+    ratio = suggestion.best.seconds / candidate.seconds
+    return f"{ratio:.2f}x faster" if ratio >= 1 else f"{1 / ratio:.2f}x slower"
 
 
 def filters(preview: FilteringPreview | None) -> Section:

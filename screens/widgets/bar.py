@@ -27,23 +27,21 @@ def filled(text: str, done: float, total: float, width: int) -> list[Piece]:
 
 
 def part_bar(share: float, width: int, tone: str) -> Piece:
-    """A part of a whole, to an eighth of a column."""
-    return Piece(_eighths(share, width).ljust(width), tone)
+    """A part of a whole, to half a column."""
+    return Piece(_halves(share, width).ljust(width), tone)
 
 
 def signed_bar(value: float, largest: float) -> list[Piece]:
     """Below the heading `SIDES`: what opposes goes left, what promotes goes right in another hue."""
-    bar = _eighths(share_between(abs(value), 0.0, largest), _SIDE, rightwards=value >= 0) if largest else ""
+    bar = _halves(share_between(abs(value), 0.0, largest), _SIDE, rightwards=value >= 0) if largest else ""
     left, right = ("", bar) if value >= 0 else (bar, "")
     return [Piece(left.rjust(_SIDE), "warn"), Piece(_LINE, "dim"), Piece(right.ljust(_SIDE), "accent")]
 
 
-def _eighths(share: float, width: int, *, rightwards: bool = True) -> str:
-    """What is there is seen."""
-    full, eighths = divmod(max(round(min(max(share, 0.0), 1.0) * width * 8), 1 if share > 0 else 0), 8)
-    if rightwards:
-        return _FULL * full + _EIGHTHS[eighths].strip()
-    return (_HALF if eighths >= 4 or not full else "") * (eighths > 0) + _FULL * full
+def _halves(share: float, width: int, *, rightwards: bool = True) -> str:
+    """A line, so that bars below one another stay apart. What is there is seen."""
+    full, half = divmod(max(round(min(max(share, 0.0), 1.0) * width * 2), 1 if share > 0 else 0), 2)
+    return "━" * full + "╸" * half if rightwards else "╺" * half + "━" * full
 
 
 def _columns(part: float, whole: float, width: int) -> int:

@@ -114,6 +114,7 @@ _AROUND = 2  # lines of a panel that are no chart
 _MOST = 8
 _RARELY_WATCHED = ("learning_rate",)  # shown last
 _GRID = "┈"
+_DASH = 4  # columns from one sign of a level within the area to the next
 _FAR = 5  # a limit so many times as high as all else would leave the curve flat
 
 
@@ -221,7 +222,7 @@ def _panel(
         low, high = min(low, 0.0), max(high, 1e-9)
     levels, _ = memory_levels(detail.estimate_mib(curve.name), detail.limit_mib(curve.name), high)
     if levels:
-        high = max(high, *(level.mib for level in levels)) * 1.02
+        high = max(high, *(level.mib for level in levels))
     inner = width - _AXIS - 1
     x_axis = XAxis(curve, detail.run)
     values = x_axis.values(2 * inner)
@@ -296,9 +297,10 @@ def _words(name: str) -> str:
 
 
 def _across(line: Sequence[Cell], level: Level, named: Container[Level]) -> list[Piece]:
-    """Draws a level's line above the curve, dashed where both are, so that both are seen."""
+    """Draws a level's line; what is measured there keeps most of its dots, in the tone of the line."""
     drawn = [
-        (level.sign, level.tone) if cell[0] == " " or x % 2 == 0 else cell for x, cell in enumerate(line)
+        (level.sign if char == " " or x % _DASH == 0 else char, level.tone)
+        for x, (char, _) in enumerate(line)
     ]
     name = "" if level in named else f"{level.sign} {level.name} "
     drawn[: len(name)] = [(char, level.tone) for char in name]

@@ -110,7 +110,7 @@ class Lines(ScrollView):
     def _show_more_below(self) -> None:
         before, self._sign = self._sign, self._more_below()
         if self._sign != before:
-            width = max(len(before), len(self._sign))
+            width = self.size.width if self.draws_panels else max(len(before), len(self._sign))
             self.refresh(Region(self.size.width - width, self.size.height - 1, width, 1))
 
     def fade(self, is_old: bool) -> None:
@@ -127,6 +127,8 @@ class Lines(ScrollView):
         pieces = [piece._replace(tone="dim") for piece in row.pieces] if self._is_faded else row.pieces
         segments = list(_segments(pieces, tones, plain[self._edge]))
         sign = self._more_below() if y == self.size.height - 1 else ""
+        if sign and self.draws_panels:
+            return Strip([Segment(f"╰{'─' * (self.size.width - len(sign) - 4)}{sign} ─╯", plain[self._edge])])
         strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
         return Strip([*strip, Segment(sign, plain["dim" if self._is_faded else "accent"])]) if sign else strip
 
@@ -155,10 +157,12 @@ class Lines(ScrollView):
         """Says at the end of the last line how many rows are below it; beside text only by an arrow. Text that it
         covers ends in an ellipsis: a number must not look like another one."""
         last = round(self.scroll_y) + self.size.height
-        below = len(self.rows) - last
-        if below <= 0 or not self.can_focus or self.size.height < _LEAST_LINES:
+        below = len(self.rows) - last + self.draws_panels  # the edge covers a row
+        if len(self.rows) <= last or not self.can_focus or self.size.height < _LEAST_LINES:
             return ""
         sign = f" ↓ {below:,} more"
+        if self.draws_panels:
+            return sign
         text = width_of("".join(piece.text for piece in _at(self.rows, last - 1).pieces).rstrip())
         if text + len(sign) <= self.size.width:
             return sign
@@ -253,8 +257,13 @@ class Lines(ScrollView):
         top = round(self.scroll_y)
         if line < top:
             self._go_to(line)
-        elif line >= top + self.size.height:
-            self._go_to(line - self.size.height + 1)
+        else:
+            last = top + self.size.height - 1
+            covered = (
+                self.draws_panels and line < len(self.rows) - 1
+            )  # by the edge that says how many are below
+            if line > last - covered:
+                self._go_to(line - self.size.height + 1 + covered)
 
     def _repaint(self, key: Hashable | None) -> None:
         line = self._line_of(key)

@@ -36,7 +36,7 @@ def overlay(
 def cells(
     layers: Sequence[Layer], width: int, height: int, low: float, high: float, *, top: int
 ) -> list[list[Cell]]:
-    """Lines of cells: where curves cross, dots of all in the tone of the uppermost, which is first `top`."""
+    """Lines of cells: where curves share one, dots of all, whose tones take turns from column to column."""
     drawn = [braille(layer.values, width, height, low, high) for layer in layers]
     signed = [i for i, layer in enumerate(layers) if layer.sign and i != top]
     if 0 <= top < len(layers) and layers[top].sign:
@@ -58,8 +58,10 @@ def _cell(
         layer = layers[letters[y, x]]
         return layer.sign, layer.sign_tone
     dots = [0 if one[y][x] == " " else ord(one[y][x]) - _BLANK for one in drawn]
-    uppermost = next((i for i in order if dots[i]), None)
-    return (" ", "dim") if uppermost is None else (chr(_BLANK + reduce(or_, dots)), layers[uppermost].tone)
+    present = [i for i in order if dots[i]]
+    if not present:
+        return " ", "dim"
+    return chr(_BLANK + reduce(or_, dots)), layers[present[x % len(present)]].tone
 
 
 def _sign_positions(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:

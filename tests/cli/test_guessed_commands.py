@@ -109,12 +109,18 @@ def test_all_runs_are_exported_and_a_file_has_the_table_of_runs(console: Console
         done = console(*words, "--format", "csv", "--output", "runs.csv", "--force")
         lines = (console.cwd / "runs.csv").read_text().splitlines()
         assert done.code == 0 and [line.split(",")[0] for line in lines] == ["id", "1", "2", "3", "4"]
-    for typed in ("export --all --output runs.csv", "export runs.csv", "export -o runs.csv"):
+    for typed in (
+        "export --all --output runs.csv",
+        "export runs.csv",
+        "export -o runs.csv",
+        "export --csv runs.csv",
+    ):
         assert console(*typed.split(), "--force").code == 0
     assert len((console.cwd / "runs.csv").read_text().splitlines()) == 5
     assert "kgops export --to csv" in console("export", "1").err
     assert len(console("runs", "all", "--json").json()) == 4
-    assert len(console("runs", "--status", "queued", "--json").json()) == 0
+    for words in (("--status", "queued"), ("--running",), ("--tag", "none"), ("--older", "30d")):
+        assert console("runs", *words, "--json").json() == []
     assert "`all` or a filter such as state:failed" in console("export", "nope", "--to", "json").err
 
 

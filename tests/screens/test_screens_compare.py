@@ -78,7 +78,7 @@ def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Conso
         first, second = found["metrics"]["test_mrr"]["values"]
         assert float(mrr[1]) == pytest.approx(first, rel=1e-3)
         assert mrr[3] == f"{second / first:.2f}×"
-        assert "ENVIRONMENT  equal in all runs" in seen.text
+        assert "environment: equal in all runs" in seen.text
         await seen.until_shows("CURVES")
         lines = seen.lines()
         charts = lines[lines.index("CURVES") :]
@@ -176,7 +176,7 @@ def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, con
         await seen.press("up")
         assert seen.cursor_is_on(2)
         await seen.press("G")
-        await seen.until_shows("ENVIRONMENT")
+        await seen.until_shows("environment: equal")
         await seen.press("g")
         await seen.until_shows("SETTINGS")
         assert seen.cursor_is_on(3)

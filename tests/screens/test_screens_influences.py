@@ -61,7 +61,7 @@ def test_what_was_found_is_shown_with_readable_labels_and_scores(
         await opened(seen)
         best = next(line for line in seen.lines() if "+0.75" in line)
         assert "Myanmar · meets in organisations · indonesia" in best
-        assert "│███████ " in best
+        assert "│━━━━━━━ " in best
         await seen.until_shows("1 edge from head to tail")
         assert all(char not in seen.text for char in "\x1b\u202e")
         assert "[bold]x[/]" in seen.text

@@ -91,7 +91,7 @@ def test_an_explanation_is_verified_by_one_key_and_a_yes(trained_home: Path, run
         await seen.press("V")
         await seen.until_shows("to verify the explanations of run 2?", "y yes")
         await seen.press("y")
-        await seen.until_shows("explanation 3", "mean rank of this one")
+        await seen.until_shows("explanation 3", "mean rank of this answer")
 
     look(trained_home, story)
     assert runs_of(run_cli) == ["explain", "explain", "train"]
@@ -109,7 +109,7 @@ def test_a_question_by_name_is_answered_and_its_first_answer_explained(
         await asks(seen, "mondo:2", "tre")
         await seen.until_shows("MONDO:2 · treats · ?", "x asks the model")
         await seen.press("x")
-        await seen.until_shows("RANK", "probability")
+        await seen.until_shows("ANSWERS", "probability")
         assert any(" new " in line for line in seen.lines()) and any(
             " train " in line for line in seen.lines()
         )
@@ -141,7 +141,7 @@ def test_a_question_that_was_answered_before_shows_at_once(trained_home: Path, r
             await seen.type(typed)
             await seen.press("tab", "enter")
             await seen.until_gone("esc cancels")
-        await seen.until_shows("? · treats · MONDO:2", "RANK")
+        await seen.until_shows("? · treats · MONDO:2", "ANSWERS")
 
     look(trained_home, story)
     assert len(runs_of(run_cli)) == 2
@@ -154,7 +154,7 @@ def test_a_predict_run_opens_with_its_own_question_and_answers(trained_home: Pat
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
         await seen.press("P")
-        await seen.until_shows("predictions of 2", "CHEBI:1 · treats · ?", "RANK")
+        await seen.until_shows("predictions of 2", "CHEBI:1 · treats · ?", "ANSWERS")
 
     look(trained_home, story)
 
@@ -169,7 +169,7 @@ def test_an_answer_of_a_head_question_is_explained_as_a_head(trained_home: Path,
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
         await seen.press("P")
-        await seen.until_shows("? · treats · MONDO:2", "RANK", "answers: new ones alone, the first 2")
+        await seen.until_shows("? · treats · MONDO:2", "ANSWERS", "answers: new ones alone, the first 2")
         await seen.press("enter")
         await seen.until_shows("explanation 3", "MONDO:2 (its head)", f"score {score:+.4g}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -48,8 +49,9 @@ def shows_words(seen: Seen, texts: tuple[str, ...]) -> bool:
 
 
 def words_of(shown: str) -> str:
-    lines = shown.partition("~~~")[0].splitlines()
-    return " ".join(" ".join(map(without_edges, lines)).split())
+    """Without the pane on the right."""
+    lines = (re.split("[│╮╯] [│╭╰]", line)[0] for line in shown.partition("~~~")[0].splitlines())
+    return " ".join(" ".join(without_edges(line).removeprefix("│") for line in lines).split())
 
 
 def words_in_box(shown: str) -> str:

@@ -224,7 +224,7 @@ class _Work(NamedGraph):
             what = (
                 "no prediction to carry over. The set should bring others nearer to it"
                 if self.settings["sufficient"]
-                else "no prediction to lose. Without the set the model should rank it worse"
+                else "no prediction to lose. Without these triples the model should rank it worse"
             )
             answer, given = (named.head_name, "tail") if asked == "head" else (named.tail_name, "head")
             self.report.note(

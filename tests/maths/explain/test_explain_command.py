@@ -179,7 +179,9 @@ def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(
     )
     done = ask(run_cli, trained, "--triple", *wanted)
     assert done.code == 0, done.err
-    assert "so there is no prediction to lose. Without the set the model should rank it worse." in done.err
+    assert (
+        "so there is no prediction to lose. Without these triples the model should rank it worse." in done.err
+    )
     shown = " ".join(run_cli("show", "2").out.split())
     (one,) = found_in(run_cli, 2)
     assert one["rank_before"] > 1
