@@ -32,7 +32,7 @@ from kgops.tour.filling import REAL, fill
 from screens.app import KgopsApp
 from screens.widgets.lines import Lines
 
-README_SIZE, SIZE = (112, 30), (120, 36)
+README_SIZE, SIZE = (112, 38), (120, 36)
 LARGEST = 100_000
 WATCHED_S = 45.0  # until what is running has a curve
 CELL = 12.2  # width of a character in Rich's SVG
