@@ -222,9 +222,11 @@ def test_the_page_asks_nothing_of_other_machines_and_keeps_nothing(served: Serve
 
 
 def test_it_listens_on_loopback_alone(served: Served) -> None:
-    listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
-    mine = [line.split()[1] for line in listening.splitlines() if f":{served.port:04X} " in line[:45]]
-    assert [address.partition(":")[0] for address in mine] == ["0100007F"]
+    sockets = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    listening = (line.split()[1] for line in sockets.splitlines() if line.split()[3] == "0A")  # TCP_LISTEN
+    assert [one for one in listening if one.endswith(f":{served.port:04X}")] == [
+        f"0100007F:{served.port:04X}"
+    ]
 
 
 def test_what_is_no_request_is_refused_and_stays_off_the_terminal(served: Served) -> None:

@@ -66,7 +66,8 @@ def test_all_sets_go_at_once_and_controls_have_the_same_seeds(tmp_path: Path) ->
     assert found.mrr(ALL) == [1, 0.5] and found.hits_at_1(ALL) == [1, 0] and found.rank(SETS, 1) == 3.5
     assert found.metrics()["mrr_retrained"] == pytest.approx((1 / 3 + 1 / 4) / 2)
     told = found.sentence()
-    assert "without the 2 triples of the sets MRR 0.29" in told and "noise alone, MRR 0.75 ± 0.25" in told
+    assert "MRR 0.29 and hits@1 0.00 without the 2 triples of the sets" in told
+    assert "MRR 0.75 ± 0.25 and hits@1 0.50 with all triples, which is noise" in told
     assert "put back" not in told
     again = Trainings(worse_by_each)
     assert verify(again, path, sets, seed=7, seeds=2) == found
@@ -86,7 +87,7 @@ def test_one_fact_of_each_set_is_put_back_when_asked(tmp_path: Path) -> None:
     found = verify(trainings, tmp_path / "journal", [rows(A, B), rows(C)], seed=3, puts_back=True)
     assert found.changed[SETS] == 3 and found.changed[FEWER] == 1
     assert trainings.asked[2][0] in ({A}, {B}), "the only fact of the other set is back"
-    assert "with one triple of each set put back MRR 0.50" in found.sentence()
+    assert "MRR 0.50 and hits@1 0.00 with one triple of each set put back" in found.sentence()
     assert found.metrics()["mrr_retrained_put_back"] == 0.5
 
 
