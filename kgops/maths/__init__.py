@@ -11,8 +11,8 @@ from kgops.maths.worker.out_of_memory import describe, is_at_its_limit, is_out_o
 # Before anything loads OpenMP. By default its threads spin while they wait for each other, which takes time from other
 # processes on shared cores. A value from the environment wins.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# NumPy starts a thread for each core when it is loaded, for products that we never use; and a process with threads
-# cannot be forked.
+# At its import NumPy starts a thread for each core, for products that we never use. A process with threads cannot be
+# forked.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 

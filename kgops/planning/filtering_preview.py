@@ -230,7 +230,7 @@ def _count_in_subprocess(
             out, err = child.communicate(json.dumps(request), timeout=_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            out, err = child.communicate()  # what was counted by then
+            out, err = child.communicate()  # the counts so far
         finally:
             children.remove(child)
     head, *lines = [json.loads(line) for line in out.splitlines(keepends=True) if line.endswith("\n")] or [

@@ -99,9 +99,9 @@ class Row(NamedTuple):
 class MemoryEstimate:
     """All in bytes, at the peak, in `phase`; `phases` has the peak of each.
 
-    `live` is what the allocator has handed out, `reserved` what it holds for that, `total` all that the GPU has to
-    have, corrected by what this machine's runs have shown; on a CPU all that the `process` has to have, or where that
-    is None the counted tensors alone.
+    `live`: memory that the allocator has handed out. `reserved`: memory that it holds for that. `total` on a GPU: all
+    that the GPU has to have, corrected by what this machine's runs have shown. `total` on a CPU: all that the `process`
+    has to have, or only the counted tensors if `process` is None.
     """
 
     parts: Mapping[str, int]
@@ -182,8 +182,8 @@ def predict(
     """The peak of a job of this shape; `gpu` is the one the shape was made for. On a CPU `process` says what the
     worker's process takes apart from tensors, and `data` bytes of labels among it.
 
-    `resumed` for one that goes on from a checkpoint, `expandable` where segments may grow, `context` in
-    bytes where it was measured for this GPU and driver.
+    `resumed`: the job goes on from a checkpoint. `expandable`: segments may grow. `context`: bytes, where it was
+    measured for this GPU and driver.
     """
     on_gpu = shape.on_gpu
     peak = plan_of(shape.workload).peak_memory(shape, gpu, resumed=resumed, expandable=expandable)

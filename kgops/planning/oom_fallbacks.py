@@ -92,8 +92,8 @@ def fallback_line(fallback: Mapping[str, Any]) -> str:
 
 
 def skipped_lines(fallbacks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """`batch_size 64 → 32 → 16 (113 MiB predicted with it, as much as without)`, of fallbacks that a plan
-    skips: one line for each reason."""
+    """The fallbacks that a plan skips, one line for each reason. An example is `batch_size 64 → 32 → 16 (113 MiB
+    predicted with it, as much as without)`."""
     chains: dict[tuple[str, str], str] = {}
     for fallback in fallbacks:
         for change in fallback["changes"]:
@@ -122,8 +122,8 @@ def smaller_work(job: Job) -> list[str]:
 def fallbacks_taken(
     attempts: Sequence[Mapping[str, Any]], fallbacks: Sequence[Mapping[str, Any]]
 ) -> str | None:
-    """`2 OOM fallbacks: entity_chunk 2048 → 1024 → 512 (exact)`, from the settings of a run's attempts and the OOM
-    fallbacks of its plan; None where nothing was changed."""
+    """`2 OOM fallbacks: entity_chunk 2048 → 1024 → 512 (exact)`, or None where nothing was changed. It uses the
+    settings of a run's attempts and the OOM fallbacks of its plan."""
     times = sum(after != before for before, after in pairwise(attempts))
     if not times:
         return None

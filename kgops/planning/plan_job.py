@@ -48,7 +48,7 @@ MAX_TRIPLE_BYTES = 40 << 20  # of triples, counted before a start: some seven se
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A job with its plan. `job`: requested options; `choices`: applied ones. `unknown`: why nothing can be
+    """A job with its plan. `job` has the requested options, `choices` the applied ones. `unknown`: why nothing can be
     predicted."""
 
     job: Job

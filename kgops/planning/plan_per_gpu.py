@@ -32,8 +32,8 @@ from storage.runs import Run
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`planned`: plan for the GPU that the job would get now or wait for; `others`: plans for other kinds it may get.
-    `fit`: whether it fits the GPUs now; `nearest_now`: the nearest change that would start at once."""
+    """`planned`: plan for the GPU that the job would get now or wait for. `others`: plans for other kinds it may get.
+    `fit`: whether it fits the GPUs now. `nearest_now`: the nearest change that would start at once."""
 
     planned: Planned
     fit: Fit

@@ -43,8 +43,9 @@ class MachineCorrections:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`changes` are the options that differ from the request, `effect` their strongest effect. `seconds` is modelled:
-    of an epoch, or of the whole TracIn run; `step` is one step or block of training triples, None in a pipeline."""
+    """`changes` are the options that differ from the request, `effect` their strongest effect. `seconds` is the
+    modelled time of an epoch, or of the whole TracIn run. `step` is one step or block of training triples, None in a
+    pipeline."""
 
     changes: dict[str, Any]
     effect: Effect
@@ -290,8 +291,8 @@ class _Search:
 def largest_where(spare: Callable[[int], float], start: int, most: int) -> int | None:
     """Largest number up to `most`, to 2 %, for which `spare` is not negative; None if there is none.
 
-    `spare` falls along nearly straight lines, so the next number to look at is where the line between the last two
-    reaches 0; where it falls in steps, every third is the middle.
+    `spare` falls along nearly straight lines. So the next guess is where the line between the last two reaches 0. As it
+    may also fall in steps, every third guess is the middle.
     """
     low, high, at_low = 0, start, math.inf
     while (at_high := spare(high)) >= 0:

@@ -29,7 +29,7 @@ from kgops.workloads.registry import WORKLOADS
 
 _MIB = 1 << 20
 _ENTITY = 190  # bytes of a label in two tables
-# What reading and sorting a triple leaves behind: a training's libraries, loaded later, take most of that up again.
+# Bytes that stay after reading and sorting a triple. A training's libraries, loaded later, reuse most of them.
 _TRIPLE, _TRIPLE_OF_TRACIN = 50, 340
 _NEWEST = 60  # runs of one kind: older ones may be of another kgops or torch
 _FURTHEST = 4.0  # times the bound: beyond it something else was measured
@@ -104,7 +104,7 @@ class ProcessModel:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-# Of 52 runs measured with AVX-512 these lines were at most 10 % too low, with torch for the CPU alone.
+# For 52 runs measured with AVX-512 and torch for only the CPU, these lines were at most 10 % too low.
 _START = 250.0
 _STARTS = {"train pykeen": 420.0}
 _BOUND = _Line(68.0, 1.08)

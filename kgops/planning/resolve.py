@@ -20,12 +20,12 @@ _ALLOCATOR = "PYTORCH_ALLOC_CONF"
 _ALLOCATOR_BEFORE = "PYTORCH_CUDA_ALLOC_CONF"  # its name until torch 2.9; still heard
 _SEGMENTS = "expandable_segments"
 # PyKEEN's ranking leaves glibc's heap in pieces by chance: the same job peaked at 525 or at 2,900 MiB. Blocks above
-# 8 MiB get pages of their own, and huge pages make up for what that costs. Other C libraries ignore it.
+# 8 MiB get separate pages, and huge pages make up for the cost. Other C libraries ignore it.
 _PYKEEN_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8388608:glibc.malloc.hugetlb=1"}
 # oneDNN keeps the kernels of 1,024 shapes, torch as many again: a pipeline kept 300 MiB of them. Blocks of training
 # triples have some hundred shapes, since their queries are rounded (`rounded_rows`).
 TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
-# Where no other run has the CPUs, threads that wait spin for a moment before they sleep: waking them took almost half
+# Where no other run has the CPUs, threads that wait spin for a moment before they sleep. Waking them took almost half
 # of a step's time on a virtual machine. GNU's OpenMP reads it, which torch's builds for Linux use.
 _SPINNING = {"GOMP_SPINCOUNT": "10000"}
 # Variables of kgops that another one of the person's decides, too.

@@ -1,8 +1,8 @@
 """Roofline model of run time: the larger of operations over peak rate and bytes over bandwidth, plus kernel launches.
 
-It ranks options. Its seconds are off by a factor, which `corrections.learn_time` learns from measured runs; without
-them its seconds on a GPU are what a step takes at least, and said to be predicted. `Retrainings` are those that a run
-repeats to check what it found.
+It ranks options. Its seconds are off by a factor, which `corrections.learn_time` learns from measured runs. Without
+such runs, its seconds on a GPU are a lower bound of a step's time, and are marked as predicted. `Retrainings` are
+trainings that a run repeats to check its findings.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kgops.workloads.plan import Rates, Shape, StepTime, plan_of
 from kgops.workloads.registry import devices_of, workload_of
 from kgops.workloads.train.sizes import TrainShape
 
-# One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth. They order
-# chunk sizes on a CPU; of its seconds only those of TracIn are shown, as predicted, until such a run was measured.
+# One core of a CPU with AVX-512: rates that products reached here, and a core's share of the memory's bandwidth. They
+# order chunk sizes on a CPU. Of its seconds only TracIn's are shown, as predicted, until such a run was measured.
 _CORE_FLOPS = {"fp32": 9e10, "bf16": 3e11}
 _CORE_BANDWIDTH = 1.2e10
 _CORE_CACHE = 2 << 20  # scores of a chunk that stay in it cost no bandwidth
 _CORE_LAUNCH = 2e-6
-_CORE_STEP = 3.9e-3  # what a step took there however small its model: dozens of small operations and Python
+_CORE_STEP = 3.9e-3  # least time of a step there, for any small model: dozens of small operations and Python
 # Between two kernels of an eager step; what the driver needs, whatever the GPU.
 _GPU_LAUNCH = 5e-6
 # A GPU of which nothing is known but its driver's answers: ratios between formats as on most.

@@ -118,7 +118,7 @@ def unknown_data(settings: Mapping[str, Any]) -> str:
 
 
 RECORD = 25 << 10  # plan, environment, slots, log and the first events of a run
-CHECKPOINT = 8 << 10  # of a file beside its tensors: names, places, settings
+CHECKPOINT = 8 << 10  # of a file without its tensors: names, places, settings
 RESUME_CHECKPOINT = 24 << 10  # of a checkpoint to resume from: moments and random states
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kgops.jobs.option import HIDDEN, Flag, Option, at_least, device_name
 
-LARGEST_GROUP = 16  # triples: a query of thousands would decide its step alone
+LARGEST_GROUP = 16  # triples: a query of thousands would decide its step by itself
 _SPEED = "memory and speed"
 _SWITCH = (True, False)
 _NO_CLEANUP = Flag("--disable-memory-cleanup", False, help="Never release cached GPU memory.")

@@ -26,7 +26,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`effect`: what removing this fact alone does to the lead over rivals, to first order: a ranking, not logits."""
+    """`effect`: first-order change of the lead over rivals when only this fact is removed: a ranking, not logits."""
 
     triple: Named
     effect: float

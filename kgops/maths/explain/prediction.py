@@ -118,7 +118,7 @@ class Asked:
 def of_text(
     text: str, entities: NamedVocabulary, relations: NamedVocabulary, *, asks_head: bool = False
 ) -> Asked:
-    """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
+    """Splits head, relation and tail at tabs. Without tabs it splits at commas, and without commas at spaces."""
     triple = triple_in(text)
     if triple is None:
         raise BadInput(f"the prediction {not_a_triple(text)}.")
@@ -220,6 +220,6 @@ def explain(
 
 
 def _facts_beside(query: Query, triples: torch.Tensor) -> torch.Tensor:
-    """For each of the triples, how many mention the same end: the given entity, else the answer."""
+    """For each triple, how many triples mention the given entity, or the answer if this triple lacks the given one."""
     of_given, of_answer = ((triples[:, [0, 2]] == end).any(dim=1) for end in (query.given, query.answer))
     return torch.where(of_given, of_given.sum(), of_answer.sum())

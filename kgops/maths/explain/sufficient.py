@@ -25,8 +25,8 @@ OTHERS = 10  # heads that a set is carried over to, as in Kelpie
 
 
 def others_of(model: ConvE, query: Query, known: KnownTriples, draw: torch.Generator) -> list[Prediction]:
-    """The prediction for `OTHERS` other heads (tails, where heads are asked for), drawn: those for which nobody knows
-    this answer and the model does not rank it first. Those that have the relation come before entities that do not."""
+    """The prediction for `OTHERS` randomly drawn other heads (tails, where heads are asked for). For them this answer
+    is not known, and the model does not rank it first. Entities with the relation come first."""
     order = torch.randperm(len(model.entities), generator=draw)
     likely = torch.isin(order, known.ends(query.triple[1], heads=not query.asks_head))
     found: list[Prediction] = []
@@ -60,8 +60,8 @@ def sufficient(
     *,
     most: int,
 ) -> list[tuple[int, float]]:
-    """At most `most` rows of `facts`, those of the given entity that lift the others most, and by how much each does:
-    a ranking, to first order. A fact that is known of another one lifts nothing there."""
+    """Row and lift of at most `most` facts of the given entity: those that lift the others most. The lifts are
+    first-order estimates, good for ranking. A fact that is known of another one lifts nothing there."""
     effects = torch.zeros(len(facts))
     for other in others:
         added = carried(facts, query.given, other.query.given)
@@ -73,8 +73,8 @@ def sufficient(
 
 
 class Additions:
-    """The sets (rows of the training triples) carried over to the other heads, or tails, of each prediction, and beside
-    them as many random facts of its own."""
+    """Carries each prediction's set (rows of the training triples) over to its other heads, or tails. As a control it
+    also carries over as many random facts of the prediction's given entity."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Additions:
         self._train, self._seed, self._asked = train, seed, asked
         self.tests = torch.tensor([one.triple for one in asked])
         self._added = {kind: _unknown(torch.cat(some), known) for kind, some in added.items()}
-        # What is added is a true answer as well: ranks leave it out.
+        # Added facts are true answers as well: ranks leave them out.
         self.graph = replace(graph, valid=torch.cat([graph.valid, *self._added.values()]))
 
     def trained_with(self, retrain: Retrain, journal: Path, *, seeds: int, **how: Any) -> Verified:

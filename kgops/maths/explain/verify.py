@@ -1,7 +1,7 @@
-"""Explanations verified by retraining from the start without their facts, beside controls.
+"""Verifies explanations: retrains from the start without their facts, and compares with controls.
 
-One control is a training on all triples with another seed (noise), another one on all but as many random facts of the
-same heads and tails. Sets that were made as small as possible have a third one, with one fact of each put back.
+The first control trains on all triples with another seed (noise). The second removes as many random facts of the same
+heads and tails. Sets that were made as small as possible have a third, which puts one fact of each back.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def verified(
     seeds: int = 1,
     puts_back: bool = False,
 ) -> Verified:
-    """Removes all `sets` (rows of the training triples, one set for each prediction) at once. Trains with seeds after
-    `seed`, that of the explained model. Raises `Interrupted` on a stop request."""
+    """Removes all `sets` (rows of the training triples, one set for each prediction) at once. Trains with the seeds
+    after `seed`, the explained model's seed. Raises `Interrupted` on a stop request."""
     train, draw = journal.train, torch.Generator().manual_seed(seed)
     pairs = zip(predictions, sets, strict=True)
     random = [_drawn(train, one.triple, len(rows), draw) for one, rows in pairs]
@@ -105,13 +105,13 @@ def smallest(
     seed: int,
     seeds: int = 1,
 ) -> tuple[list[int | None], int]:
-    """How many first facts of each set are enough to lose its prediction, None where that was not seen; and the
-    number of trainings that it took.
+    """How many first facts of each set are enough to lose its prediction, and the number of trainings. None: no removal
+    lost the prediction.
 
-    Round k removes the first k facts (rows of the training triples, strongest first) of each prediction that is not
-    lost yet, and what lost the others, all at once. Lost: the mean rank is worse than `before` and than with all facts.
-    Its seeds are not those of `verified`, which has to measure anew: noise takes part in this choice. With all facts
-    both are trained, since a seed alone may lose a prediction.
+    Facts are rows of the training triples, strongest first. Round k removes the first k facts of each prediction that
+    is not lost yet. At the same time it removes the facts that lost the others. Lost: the mean rank is worse than
+    `before` and than with all facts. `verified` uses other seeds, because noise affects this choice. Trainings with all
+    facts use both sets of seeds, since a seed may itself lose a prediction.
     """
     anew = seeds_after(seed + seeds, seeds)
     with_all = ranks_without(journal, {ALL: ()}, [*seeds_after(seed, seeds), *anew], predictions)[ALL]

@@ -72,7 +72,7 @@ class _Work(NamedGraph):
 
     @property
     def asked(self) -> list[Asked]:
-        """What is to be explained; refuses a file of which nothing can be."""
+        """The predictions to explain. Refuses a file without any that can be explained."""
         names, asks_head = (self.entities, self.relations), self.settings["asked"] == "head"
         if self.settings["triple"]:
             return [of_text(self.settings["triple"], *names, asks_head=asks_head)]

@@ -1,8 +1,8 @@
 """The neighbourhood of a test triple: edges within hops, and edges on simple paths.
 
-Whether some path of a given length avoids a few vertices follows from a small *representative family*
-of them (Monien 1985): pick any path; for each of its inner vertices pick one that avoids it; and so on, as
-deep as there are vertices to avoid. If any path avoids those vertices, a path of the family does too.
+A small *representative family* of paths (Monien 1985) tells whether a path of a given length avoids a few vertices.
+Start with any path. For each of its inner vertices add a path that avoids it. Repeat as deep as there are vertices to
+avoid. If any path avoids those vertices, a path of the family does too.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def edges_on_short_paths(
     forward = from_head[u] + 1 + from_tail[v] <= limit
     backward = from_head[v] + 1 + from_tail[u] <= limit
     u_is_end, v_is_end = (u == head) | (u == tail), (v == head) | (v == tail)
-    # An edge at the head or tail has only one path to check, so length alone decides.
+    # An edge at the head or tail has only one path to check, so only length decides.
     on |= (u_is_end | v_is_end) & (forward | backward)
     on |= u_is_end & v_is_end
     on &= u != v
@@ -305,12 +305,12 @@ def _disjoint_pairs(heads: list[Families], tails: list[Families], a: Ints, b: In
 class NeighbourhoodFilter:
     """Filter of the training triples for one test triple.
 
-    An edge is *within the hops* if each of its ends is at most `n_hops` from the test head and from the
-    test tail; these two count as within, however far apart, unless `strict_hop_constraint`. Of those,
-    the filter keeps edges that touch the test head or tail (`preserve_test_edges`) or have an end with at least
-    `min_degree` (distinct neighbours). `path_filtering` also requires a simple path through the edge from
-    head to tail of at most `max_total_path_length` edges (None: 2 · n_hops); `strict_path_filtering`
-    requires only that path and the hops.
+    An edge is *within the hops* if each of its ends is at most `n_hops` from the test head and from the test tail.
+    Without `strict_hop_constraint`, the test head and tail count as within, however far apart. Of the edges within, the
+    filter keeps those that touch the test head or tail (`preserve_test_edges`). It also keeps edges with an end of at
+    least `min_degree` distinct neighbours. `path_filtering` also requires a simple path from head to tail through the
+    edge. This path has at most `max_total_path_length` edges (None: 2 · n_hops). `strict_path_filtering` requires only
+    that path and the hops.
     """
 
     n_hops: int = 2

@@ -201,7 +201,7 @@ def _number(kind: str, tokens: _Tokens, in_train: int, source: Path | None) -> _
     vocabulary = Vocabulary.sorted(tokens) if source is None else read_vocabulary(source)
     ids = vocabulary.ids
     first = list(islice(tokens, in_train))
-    # Labels if the training file's are all known; else ids if they are all numbers.
+    # Labels if the training file's are all known. Otherwise ids if they are all numbers.
     if not all(t in ids for t in first) and all(t.isascii() and t.isdigit() for t in first):
         ids = {str(i): i for i in range(len(vocabulary))}
     return _Numbering(
@@ -315,7 +315,7 @@ _ROWS_AT_ONCE = 1 << 14  # so that they stay in the processor's cache
 
 
 def triples_digest(triples: torch.Tensor) -> str:
-    """`COUNT:HEX` of int64 rows (head, relation, tail). A triple that stands there twice counts twice.
+    """`COUNT:HEX` of int64 rows (head, relation, tail). A triple that occurs twice counts twice.
 
     HEX is two sums modulo 2^64 of one mixed number for each triple.
     """

@@ -130,7 +130,7 @@ def _whole(path: Path) -> str:
 
 
 def _described(key: str) -> str | None:
-    """`treats (activity increased)` for a key that is an edge's description; else None."""
+    """`treats (activity increased)` for a key that is an edge's description, or None."""
     try:
         edge: Any = json.loads(key)
     except (ValueError, RecursionError):
@@ -164,7 +164,7 @@ class Vocabulary:
 
     @classmethod
     def sorted(cls, labels: Iterable[str]) -> Vocabulary:
-        """Sorts by number where all labels are numbers, so that dense ids keep their values; else by text."""
+        """Sorts by number if all labels are numbers, so that dense ids keep their values. Otherwise sorts by text."""
         distinct = set(labels)
         if all(label.isascii() and label.isdigit() for label in distinct):
             return cls.of(sorted(distinct, key=_by_number))
@@ -174,13 +174,13 @@ class Vocabulary:
         return len(self.labels)
 
     def id_of(self, text: str) -> int | None:
-        """Of the label as it is written; else of the text without the blanks around it."""
+        """Finds the label as written, or the text without surrounding blanks."""
         exact = self.ids.get(text)
         return self.ids.get(text.strip()) if exact is None else exact
 
     @cached_property
     def takes_ids(self) -> bool:
-        """Whether a number that is no label is taken as an id: where labels are numbers it is a misspelt label."""
+        """Whether a number that is no label means an id. If any label is a number, it is a misspelt label instead."""
         return not any(map(is_id, self.labels))
 
     @cached_property

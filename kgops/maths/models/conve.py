@@ -35,8 +35,8 @@ class ConvE(nn.Module):
         """Names of parameters that keep their first value.
 
         The scale of an image of one channel is undone by the norm of the feature maps, so the loss hardly depends on
-        it. Adam still moves it by a whole step each time; where it crosses zero, all maps change their sign, and what
-        was learned is lost.
+        it. Adam still moves it by a whole step each time. If it crosses zero, all maps change their sign, and the
+        training is lost.
         """
         return ("input_norm.weight",) if self.input_norm is not None and self.config.channels == 1 else ()
 

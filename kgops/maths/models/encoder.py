@@ -2,11 +2,11 @@
 
 Computes the layers of `ConvE` with a single pass over the feature maps:
 
-- The batch statistics of the maps follow from the image patches: with patches p (kernel size k), a
-  channel z = w·p + c has mean w·E[p] + c and variance w Cov(p) wᵀ. A k x k covariance is cheap, so
-  the norm is folded into the kernel *before* the maps exist.
-- Channel dropout scales a channel by a mask m ≥ 0, and relu(m z) = m relu(z), so it moves into the
-  kernel too, one kernel per sample.
+- The batch statistics of the maps follow from the image patches. With patches p (kernel size k), a channel z = w·p + c
+  has mean w·E[p] + c and variance w Cov(p) wᵀ. A k x k covariance is cheap, so the norm is folded into the kernel
+  *before* the maps exist.
+- Channel dropout scales a channel by a mask m ≥ 0. As relu(m z) = m relu(z), it moves into the kernel too, one kernel
+  per sample.
 
 A matrix product, a clamp in place, and the projection remain. Buffers are reused: page faults of a new 10 MiB
 block take longer than the product that fills it.
@@ -279,8 +279,8 @@ def grad_of(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def run_backward(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
-    """`torch.autograd.backward` without its check of the gradient's shape, which the engine repeats: it is made by code
-    for torch.compile, whose import takes a third of a second and 34 MiB."""
+    """`torch.autograd.backward` without its check of the gradient's shape. That check imports code for torch.compile,
+    which takes a third of a second and 34 MiB. The engine makes the same check."""
     _engine(tensor, gradient, (), accumulate_grad=True)
 
 

@@ -1,6 +1,6 @@
-"""Products of float32 matrices by the library that is faster on this CPU: `kgops.jobs.cpu_products` chooses it. And
-whether a GPU may round them to TF32, a global setting of torch, which only this file changes: torch has three
-interfaces to it, and raises where one reads what another has set.
+"""Products of float32 matrices by the library that is faster on this CPU. `kgops.jobs.cpu_products` chooses it. This
+file also sets whether a GPU may round them to TF32, a global setting of torch. Only this file changes it: torch has
+three interfaces to it, and raises where one reads a value that another has set.
 
 No product here has gradients.
 """
@@ -35,7 +35,7 @@ def mm_into(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, scale: float
 
 
 def mm_buffered(a: torch.Tensor, b: torch.Tensor, buffer: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """a @ b, in the buffer where the library writes into what it is given."""
+    """a @ b, written into the buffer if the library supports that."""
     return _product(a, b) if _by_onednn(a, b) else torch.mm(a, b, out=buffer())
 
 
@@ -53,7 +53,7 @@ def add_product(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Te
     """out += a @ b"""
     if not _by_onednn(a, b):
         return out.addmm_(a, b)
-    is_split = _is_transposed(a) and b.is_contiguous()  # else a part of b would not be dense
+    is_split = _is_transposed(a) and b.is_contiguous()  # otherwise a part of b would not be dense
     for rows in _slices(len(a), rows_at_once(b.shape[1])):
         some = a[rows]
         at_once = inner_at_once(len(some)) if is_split else a.shape[1]
@@ -63,7 +63,7 @@ def add_product(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Te
 
 
 def note_of_library() -> str | None:
-    """What a run on this CPU has to say of its products, where they are not torch's own."""
+    """The note of a run on this CPU about its products, or None if they are torch's own."""
     if not (onednn_is_wider() and _torch_has_both()):
         return None
     return "matrix products in fp32: by oneDNN with AVX-512, since MKL keeps to AVX2 on this CPU."
@@ -136,7 +136,7 @@ def product(a: torch.Tensor, b: torch.Tensor, low: torch.dtype | None) -> torch.
     if low is None or low == a.dtype:
         return mm(a, b) if a.dim() == b.dim() == 2 else torch.matmul(a, b)
     if a.device.type == "cpu" and low == torch.float16:
-        # The CPU sums fp16 in fp16, a GPU in fp32: round the factors alone, so that both agree.
+        # The CPU sums fp16 in fp16, a GPU in fp32: round only the factors, so that both agree.
         return torch.matmul(a.to(low).to(a.dtype), b.to(low).to(a.dtype))
     if a.is_cuda and a.dim() == b.dim() == 2 and a.dtype == torch.float32:
         return torch.mm(a.to(low), b.to(low), out_dtype=torch.float32)

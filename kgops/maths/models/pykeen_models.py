@@ -53,7 +53,7 @@ class PykeenCheckpoint:
 def rebuild(
     recipe: PykeenRecipe, state: Mapping[str, torch.Tensor], triples: torch.Tensor | None = None
 ) -> ConvE | Any:
-    """The model with these weights: kgops' ConvE in place of PyKEEN's, with equal scores; else PyKEEN's model.
+    """The model with these weights. ConvE becomes kgops' own, with equal scores; others stay PyKEEN's.
 
     Models that use the graph itself also need its training `triples`.
     """
@@ -86,8 +86,8 @@ def load_pykeen_model(
     trust_pickle: bool = False,
     triples: torch.Tensor | None = None,
 ) -> PykeenCheckpoint:
-    """From a kept checkpoint, from weights beside their run's `config.json`, or from PyKEEN's
-    `trained_model.pkl`, which runs code when read and so needs `trust_pickle`."""
+    """Reads a kept checkpoint, weights whose run has a `config.json`, or PyKEEN's `trained_model.pkl`. Reading the
+    latter runs code, so it needs `trust_pickle`."""
     saved = load_saved(path, trust_pickle)
     if isinstance(saved, ERModel):
         return PykeenCheckpoint(_native(saved))
@@ -175,7 +175,7 @@ def _built(recipe: PykeenRecipe, triples: torch.Tensor | None) -> Any:
 
 
 def _config_beside(path: Path) -> dict[str, Any] | None:
-    """The run's config.json: beside its final weights, or one folder above its checkpoints."""
+    """The run's config.json: in the folder of its final weights, or one folder above its checkpoints."""
     for folder in (path.parent, path.parent.parent):
         config = read_json(folder / "config.json", follow=True)
         if isinstance(config, dict) and {"model", "training"} <= config.keys():

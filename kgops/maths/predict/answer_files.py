@@ -92,7 +92,7 @@ def _objects(answers: Iterable[Answer]) -> Iterator[Iterator[str]]:
 
 
 def _indented(parts: Iterable[str]) -> Iterator[str]:
-    return (part.replace("\n", "\n  ") for part in parts)  # texts have no line breaks of their own in JSON
+    return (part.replace("\n", "\n  ") for part in parts)  # JSON texts contain no line breaks
 
 
 def write_parquet(path: Path, answers: Iterable[Answer]) -> None:

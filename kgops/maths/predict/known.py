@@ -88,7 +88,7 @@ _ASK = "`kgops predict --best 20` with that relation lists what it does relate"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Types of entities decide where they are given, else the relations that entities have."""
+    """Types of entities decide. Without types, the relations that entities have decide."""
 
     train: torch.Tensor
     known: KnownTriples

@@ -1,7 +1,7 @@
 """The best pairs of a relation among all pairs of entities, in bounded memory.
 
-Heads are encoded in blocks, tails scored in chunks. Of each chunk only scores above the worst of the best pairs so far
-are looked at: one maximum for each tail tells whether there are any.
+Heads are encoded in blocks, tails scored in chunks. Only scores above the worst of the best pairs so far matter. One
+maximum for each tail tells whether a chunk has any.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def best_pairs(
 ) -> BestPairs | None:
     """The `most` best pairs; None if a stop was requested.
 
-    `left_out`: sorted keys head · entities + tail of pairs that are ranked but not listed; `tails`: those that may be
-    answers, None: all.
+    `left_out`: sorted keys head · entities + tail of pairs that are ranked but not listed. `tails`: those that may be
+    answers (None: all).
     """
     n, like = scorer.num_entities, scorer.like
     others = None
@@ -87,7 +87,7 @@ def best_pairs(
 
 
 class _Best:
-    """The `most` best pairs so far, and those that wait to be ranked with them, in buffers that stay where they are:
+    """The `most` best pairs so far, and pairs that wait to be ranked with them. The buffers stay where they are, since
     small tensors that outlive a chunk leave holes in the heap."""
 
     def __init__(self, most: int, left_out: torch.Tensor | None, like: torch.Tensor) -> None:
@@ -145,7 +145,7 @@ def _ranked(
     probability: Probability,
     scored: int,
 ) -> BestPairs:
-    """The pairs in the order of their exact scores, ranked with those `beside`."""
+    """The pairs in the order of their exact scores. Their ranks also count the scores `beside`."""
     n = scorer.num_entities
     keys = keys.sort().values
     scores, normalizers = _exactly(scorer, relation, keys, normalizes=probability.needs_all)

@@ -39,8 +39,8 @@ class NamedVocabulary:
         return self.names.get(label, label)
 
     def find(self, text: str, *, suggests: bool = True) -> int:
-        """The id of a label, else of a name, else of either in other case, else a number as an id; BadInput names
-        what is near, unless searching for that takes too long: a second in 100,000 names."""
+        """The id of a label. Tries labels, then names, then both in other case, then a number as an id. BadInput offers
+        similar names, unless that search takes too long: a second in 100,000 names."""
         exact = self.vocabulary.id_of(text)
         if exact is not None:
             return exact
@@ -133,8 +133,8 @@ class NodeTypes:
 
 
 def read_node_types(path: Path, entities: Vocabulary) -> NodeTypes:
-    """From a table with tabs: a header names the column of types, else it is the second. Several types of a node are
-    separated by `|` or `;`. Nodes that the graph does not have are left out."""
+    """Reads a table with tabs. The types are in the column that a header names, or in the second. Several types of a
+    node are separated by `|` or `;`. Nodes that the graph does not have are left out."""
     of_entity: dict[int, tuple[str, ...]] = {}
     column: int | None = None
     first_column = 0

@@ -1,7 +1,7 @@
 """Ranked answers to questions: the best candidates, with PyKEEN's realistic ranks and their probabilities.
 
-Matrix products give scores up to rounding, so all candidates within their margin of the last answer are scored again
-in PyKEEN's arithmetic, and these scores decide. Equal scores share the mean of their ranks.
+Matrix products give scores up to rounding. All candidates within their margin of the last answer are scored again in
+PyKEEN's arithmetic. These scores decide. Equal scores share the mean of their ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_ENTITIES = ("CrossEntropyLoss",)
 
 @dataclass(frozen=True)
 class Probability:
-    """`sigmoid`: that the triple is true; `softmax`: the answer's share among all entities; None: not defined."""
+    """`sigmoid`: that the triple is true. `softmax`: the answer's share among all entities. None: not defined."""
 
     kind: Literal["sigmoid", "softmax"] | None
 
@@ -43,7 +43,7 @@ class Probability:
 
 
 def probability_of(loss: Mapping[str, Any] | None, model: object) -> Probability:
-    """By the loss that the checkpoint records, such as kvsall-bce; else by that of a PyKEEN model."""
+    """Follows from the loss that the checkpoint records, such as kvsall-bce, or from a PyKEEN model's loss."""
     kind = str((loss or {}).get("name") or "").rpartition("-")[2]
     if kind:
         return Probability({"bce": "sigmoid", "ce": "softmax"}.get(kind))  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ class _Ranking:
             plane[row, out.to(device)] = -torch.inf
         last = min(many, self.top_k)
         best, at = plane.topk(min(many, last + _SPARE), dim=1)
-        # Beyond this no score, however rounded, is above that of the last answer.
+        # Beyond this no score, however rounded, is above the last answer's.
         far = best[:, last - 1] - 2 * scores.margin()
         complete = (best[:, -1] < far) | far.isinf() | (best.shape[1] == many)
         exact = _exactly(scores, at)
@@ -144,7 +144,7 @@ class _Ranking:
     def _listed(
         self, ids: torch.Tensor, values: torch.Tensor, beside: torch.Tensor, normalizer: torch.Tensor | None
     ) -> Answers:
-        """`beside` are scores of candidates that are ranked and not listed."""
+        """`beside`: scores of candidates that are ranked but not listed."""
         # Of equal scores the lower id comes first, whatever the device.
         ids, order = ids.cpu().sort()
         values, order = values.cpu()[order].sort(descending=True, stable=True)
@@ -154,8 +154,8 @@ class _Ranking:
 
 
 def realistic_ranks(scores: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
-    """Ranks of scores in descending order, in float64: the mean of the best and the worst rank of equal scores.
-    `beside` are scores of what is ranked with them."""
+    """Ranks of scores in descending order, in float64: the mean of the best and the worst rank of equal scores. Ranks
+    also count the scores `beside`."""
     _, counts = torch.unique_consecutive(scores, return_counts=True)
     above = counts.cumsum(0) - counts
     ranks = torch.repeat_interleave((above + (counts + 1) / 2).double(), counts)

@@ -115,7 +115,7 @@ def answer_job(
 
 
 def load_model(job: Job, graph: Graph, device: torch.device, report: Reporter) -> LoadedCheckpoint:
-    """The named model, else the newest checkpoint. Refuses one of other training triples, unless forced."""
+    """The named model, or the newest checkpoint. Refuses one of other training triples, unless forced."""
     settings = job.settings
     path = settings["model_path"]
     if path is None:
@@ -135,7 +135,7 @@ def load_model(job: Job, graph: Graph, device: torch.device, report: Reporter) -
 
 @dataclass(frozen=True)
 class _Asked(NamedGraph):
-    """What the job asks, in ids of the graph."""
+    """The job's questions, in ids of the graph."""
 
     @cached_property
     def questions(self) -> list[Question]:
@@ -338,7 +338,7 @@ class _Work:
         ]
 
     def _labels(self, one: Question) -> tuple[str | None, str, str | None]:
-        """Labels of the graph; as they were given where the question cannot be answered."""
+        """Labels of the graph, or the question's own texts if it cannot be answered."""
         if one.trouble is not None:
             head, relation, tail = one.texts
             return None if head == ASKED else head, relation, None if tail == ASKED else tail

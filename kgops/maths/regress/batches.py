@@ -29,8 +29,8 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """`images` (batch, frames, height, width) as stored, `angles` (batch, frames, 2) zenith and
-    azimuth in degrees, `heights` (batch,) in km, and the number of each window's flight."""
+    """`images` (batch, frames, height, width): as stored. `angles` (batch, frames, 2): zenith and azimuth in degrees.
+    `heights` (batch,): in km. `flights`: the number of each window's flight."""
 
     images: torch.Tensor
     angles: torch.Tensor

@@ -48,7 +48,7 @@ class _ArrayFile:
 
 
 def _open_arrays(path: Path, wanted: tuple[str, ...]) -> _ArrayFile:
-    """Those of the `wanted` arrays that a file or a folder of `.npy` files has.
+    """Opens the `wanted` arrays that a file or a folder of `.npy` files has.
 
     Uncompressed `.npz` members and `.npy` files are memory-mapped; h5py, from the extra `flights`, reads slices of
     `.h5` files. Compressed members are unpacked.
@@ -166,8 +166,8 @@ class Flight:
 def read_flights(folder: Path, window: int) -> list[Flight]:
     """All flights of `folder` by name, or BadInput with the faults of each file.
 
-    A flight is an `.npz` or HDF5 file with the arrays `DATASETS`, or a folder of as many `.npy` files; it must
-    have at least one window of `window` frames. All frames are read once, to find NaN before training starts.
+    A flight is an `.npz` or HDF5 file with the arrays `DATASETS`, or a folder of as many `.npy` files. It must have at
+    least one window of `window` frames. All frames are read once, to find NaN before training starts.
     """
     paths = _flight_paths(folder)
     flights, problems = [], []

@@ -58,8 +58,8 @@ def regress(
 ) -> Regression:
     """Runs all stages in `settings`; writes the weights of each stage's best epoch to `folder`.
 
-    With `resume` it continues from the newest valid checkpoint there; with an unchanged device and number of
-    threads the weights equal those of an uninterrupted run.
+    With `resume` it continues from the newest valid checkpoint there. With an unchanged device and number of threads,
+    the weights equal an uninterrupted run's.
     """
     run = _Run(flights, config, settings, folder, report, stop_requested, torch.device(device), cleanup)
     run.begin(resume)

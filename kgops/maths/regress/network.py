@@ -1,8 +1,8 @@
 """The network that reads a cloud-base height from a window of frames and the sun's angles.
 
-Frames are mixed by attention, message passing, a state-space scan, or not at all: each layer maps (batch, frames,
-features) to that shape, with residual connections. `RegressionConfig` documents layers and parameter
-names, and memory estimates are computed from it.
+Frames are mixed by attention, message passing, a state-space scan, or not at all. Each layer maps (batch, frames,
+features) to the same shape, with residual connections. `RegressionConfig` documents layers and parameter names, and
+memory estimates are computed from it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _WRAPPINGS = ("_orig_mod.", "module.")  # prefixes of torch.compile and data par
 class RegressionModel(nn.Module):
     """Standardised heights (batch,) from images (batch, frames, height, width) and angles (batch, frames, 2).
 
-    With `checkpointing` frames go through the encoder one by one, and activations are recomputed in the backward
-    pass, so that those of one frame live at a time; also without a backward pass.
+    With `checkpointing` frames go through the encoder one by one, also without a backward pass. The backward pass
+    recomputes activations, so that only one frame's are alive at a time.
     """
 
     # The compiled encoder, called instead of the encoder where set.

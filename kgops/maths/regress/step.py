@@ -52,7 +52,7 @@ class RegressionStep:
             optimizer.register_step_pre_hook(self._count_overflow)
 
     def _count_overflow(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        # Where the scale falls afterwards, too, but reading it would make the host wait for the device.
+        # The scale falls afterwards as well, but reading it would make the host wait for the device.
         self._overflows += optimizer.found_inf.long()  # type: ignore[attr-defined]  # GradScaler sets it
 
     @property

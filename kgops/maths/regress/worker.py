@@ -53,7 +53,7 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
         if name in metrics:
             report.metric(name, metrics[name], done.epochs)
     write_results(job, results, flights, config, settings, done, report)
-    if "KGOPS_EVENTS" in os.environ:  # else stdout has the events, with the verdicts
+    if "KGOPS_EVENTS" in os.environ:  # otherwise stdout has the events, with the verdicts
         for result in done.reports.values():
             print(result.verdict[0].upper() + result.verdict[1:])
     publish_results(job, folder, results, metrics, report)

@@ -1,6 +1,6 @@
 """Compares approximate TracIn scores with exact ones, on a sample of a run's pairs.
 
-The score error alone says little: with errors within 1 % of the largest score, a quarter of the top 50 may differ.
+The score error itself tells little: with errors within 1 % of the largest score, a quarter of the top 50 may differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOPS = (10, 50, 100)
 
 @dataclass(frozen=True)
 class Agreement:
-    """`top[k]`: share of the exact top k that the approximate scores find, mean over test triples; `worst[k]`: the
+    """`top[k]`: share of the exact top k that the approximate scores find, mean over test triples. `worst[k]`: the
     lowest share. A k of more than half the training triples is left out."""
 
     tests: int

@@ -115,7 +115,7 @@ def tiles(
 ) -> list[Sequence[TestTriple]]:
     """Splits the tests that `finished_tests` lacks so that a tile's scores fit in memory.
 
-    `top_k` None: all scores are kept. The top k alone need almost no memory.
+    `top_k` None: all scores are kept. Keeping only the top k needs almost no memory.
     """
     missing = [test for test in tests if test.number not in finished_tests]
     fitting = min(most or _MOST_TESTS, max(1, _SCORES_BYTES // (8 * trains)))

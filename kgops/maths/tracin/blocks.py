@@ -39,8 +39,8 @@ class TracinCheckpoint:
 class Settings:
     """Block sizes and number formats. Sizes change scores only by rounding.
 
-    `both_directions` adds each triple's inverse, as training does. `gram_dtype`: format of the factors in the two
-    large products with the test triples; `precision`: in all other products. `tests_at_once` None: as many as fit in
+    `both_directions` adds each triple's inverse, as training does. `gram_dtype`: format of the factors in the two large
+    products with the test triples. `precision`: format in all other products. `tests_at_once` None: as many as fit in
     `test_mib`. `score`: tracin, or one of `scores`; those with curvature need the `training`.
     """
 
@@ -161,8 +161,8 @@ def rows_of(model: ConvE | Any, triples: torch.Tensor, both_directions: bool) ->
 
 
 class CosineEngine:
-    """Scores of another engine, divided by the lengths of both gradients and by the number of engines they are summed
-    over, so that the sum is from -1 to 1."""
+    """Scores of another engine, divided by the lengths of both gradients. They are also divided by the number of
+    engines in the sum, so that it is from -1 to 1."""
 
     def __init__(self, inner: Any, engines: int = 1) -> None:
         self.inner, self.engines = inner, engines
@@ -193,9 +193,9 @@ class FisherEngine(Engine):
     """⟨∇, F⁻¹ ∇'⟩ with the curvature F of the training loss (see `curvature`), damped.
 
     Compares what a training triple adds to the training with the gradient of the test triple's logit, for its tail.
-    Under KvsAll a triple that is removed becomes a false tail of its query, which moves the logit's label by a fixed
-    amount however well it is learnt. Under 1vsAll a training triple is a sample of its own, and ∇ the gradient of that
-    sample's loss; with `labels` that of its logit there, too, which does not vanish as the triple is learnt.
+    Under KvsAll a removed triple becomes a false tail of its query. This moves the logit's label by a fixed amount,
+    however well it is learnt. Under 1vsAll each training triple is a sample, and ∇ is the gradient of that sample's
+    loss. With `labels`, ∇ is the logit's gradient instead, as under KvsAll. It does not vanish as the triple is learnt.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class LoadedCheckpoint:
 
 
 def find_checkpoints(model_path: Path | None, folder: Path | None, last: int | None) -> list[Path]:
-    """The checkpoints of `folder`, oldest first; the one model if no folder is given."""
+    """The checkpoints of `folder`, oldest first. Without a folder, the one model."""
     if folder is None:
         if model_path is None:
             raise BadInput("no model is named.", hint="give --checkpoint-dir or --model-path.")
@@ -93,7 +93,7 @@ class _PykeenModel:
 
 
 def _from_pykeen(path: Path, graph: Graph, trust_pickle: bool) -> _PykeenModel:
-    """ConvE from its weights alone; other models from the recipe that kgops kept, or from PyKEEN's pickle."""
+    """Reads ConvE from only its weights, other models from the recipe that kgops kept or from PyKEEN's pickle."""
     saved = _safely_read(path)
     if saved.get("format") != KEPT_FORMAT:
         try:

@@ -1,10 +1,10 @@
-"""Curvature of the training loss, layer by layer: what corrects gradients for directions that every query moves in.
+"""Curvature of the training loss, layer by layer: it corrects gradients for directions that every query moves in.
 
-The curvature is the Fisher matrix of the training queries, with labels drawn from the model's own answers. Of the
-projection it is Kronecker-factored (K-FAC: layer inputs times gradients at its outputs), of the entity matrix as output
-layer too, with each row's own weight; of each embedding row it is a block, and of the few other parameters the full
-matrix of their layer. Each is damped by a share of its mean. A gradient that is a pair of vectors stays one, so scores
-cost what TracIn's do; only the gradients of the test triples are corrected.
+The curvature is the Fisher matrix of the training queries, with labels drawn from the model's own answers. For the
+projection it is Kronecker-factored (K-FAC: layer inputs times gradients at its outputs). So it is for the entity matrix
+as output layer, with each row's own weight. For each embedding row it is a block. For the few other parameters it is
+the full matrix of their layer. Each is damped by a share of its mean. Only the gradients of the test triples are
+corrected. A gradient that is a pair of vectors stays one, so scores cost as much as TracIn's.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Sampled:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What a model was trained on: triples, and how its loss uses them.
+    """A model's training triples, and how its loss uses them.
 
     `one_positive`: each triple is a sample (1vsAll); otherwise the tails of a query share one (KvsAll).
     """
@@ -133,8 +133,8 @@ class Curvature:
 
     @torch.no_grad()
     def applied(self, test: Factors) -> Factors:
-        """Factors whose products with others are those of inverse curvature times gradient; `test` was made with
-        `keep` under a loss that shares nothing."""
+        """Factors of inverse curvature times gradient, for products with others. `test` was made with `keep` under a
+        loss that shares nothing."""
         assert test.shared is None
         group, encoded, every = test.group, test.encoded, self._all
         tails, heads, relations = test.tails, test.heads[group], test.relations[group]
@@ -191,7 +191,7 @@ class Curvature:
     def _relation(self, relation: int) -> torch.Tensor:
         if relation not in self._relations:
             at = (self.queries.rows[:, 1] == relation).nonzero()[:, 0]
-            # A seed for each: the scores of a test triple do not depend on the tests beside it.
+            # A seed for each: the scores of a test triple do not depend on the other tests.
             seed = self._seed + 1 + relation
             ours = self._sampled(at, TRACIN_FISHER_OF_RELATION, seed).relations if len(at) else None
             self._relations[relation] = torch.zeros_like(self._x) if ours is None else mm(ours.t(), ours)

@@ -1,8 +1,8 @@
 """ConvE's encoder for TracIn: forward from (head, relation) to the query vector, and backward, with norms folded.
 
-The forward pass depends on (head, relation) alone, so it runs once for each distinct pair (a *group*); the backward
-pass runs for each triple. Gradients are those of the unfolded parameters: norms are fixed in evaluation, so both are
-sums over the same products.
+The forward pass depends only on (head, relation), so it runs once for each distinct pair (a *group*). The backward pass
+runs for each triple. It gives gradients of the unfolded parameters: norms are fixed in evaluation, so both are sums
+over the same products.
 """
 
 from __future__ import annotations

@@ -40,8 +40,9 @@ def engine_for(
     *,
     checkpoints: int = 1,
 ) -> AnyEngine:
-    """By the settings' score. TracIn: factors for ConvE, and for bilinear and distance models scored against all
-    entities; otherwise the gradients themselves, with only the embedding rows that a triple reads. All are exact."""
+    """The settings' score chooses the engine. TracIn uses factors for ConvE, and for bilinear and distance models
+    scored against all entities. Otherwise it uses the gradients, with only the embedding rows that a triple reads. All
+    are exact."""
     if settings.score == "cosine":
         inner = engine_for(checkpoint, loss, replace(settings, score="tracin"), names)
         return CosineEngine(inner, checkpoints)
@@ -77,7 +78,7 @@ def engines_for(
     settings: Settings,
     names: Collection[str] | None = None,
 ) -> list[AnyEngine]:
-    """One for each checkpoint, with draws of its own: the errors of shared ones would add up."""
+    """One for each checkpoint, each with separate draws: the errors of shared ones would add up."""
     return [
         engine_for(
             checkpoint, loss, replace(settings, seed=settings.seed + n), names, checkpoints=len(checkpoints)

@@ -20,7 +20,7 @@ def scale_of(loss: TracinLoss, num_entities: int) -> float:
 
 
 def own_weight(loss: TracinLoss, num_entities: int) -> float:
-    """What a triple's tail adds to the gradient at its score, beside the part that its group shares."""
+    """A triple's own part of the gradient at its tail's score, which is added to the part that its group shares."""
     if loss.kind == "softmax":
         return loss.smoothing - 1
     negative, positive = loss.targets(num_entities)
@@ -28,7 +28,7 @@ def own_weight(loss: TracinLoss, num_entities: int) -> float:
 
 
 class Places:
-    """(group, entity) pairs, or entities alone, sorted by chunk of entities."""
+    """(group, entity) pairs, or only entities, sorted by chunk of entities."""
 
     def __init__(self, entities: torch.Tensor, groups: torch.Tensor | None, chunk: int, total: int) -> None:
         self.order = entities.argsort(stable=True)
@@ -51,8 +51,8 @@ class Positives:
 
 @dataclass
 class OutputPass:
-    """`delta` (entities, groups); `d_x` (groups, d); `gram` with the others' delta; `at` the wanted entities;
-    `norms` of a softmax, a pair for each group."""
+    """`delta`: (entities, groups). `d_x`: (groups, d). `gram`: product with the others' delta. `at`: at the wanted
+    entities. `norms`: of a softmax, a pair for each group."""
 
     d_x: torch.Tensor
     delta: torch.Tensor | None
@@ -79,8 +79,8 @@ def output_pass(
 ) -> OutputPass:
     """The shared part of the groups with query vectors `x`; a softmax passes over the entities twice.
 
-    `gram_dtype`: format of the product with `against` alone. `entities_low`: rounded entities; the other products
-    are in that format. Sums over chunks stay in x's dtype.
+    `gram_dtype`: format of only the product with `against`. `entities_low`: rounded entities; the other products are in
+    that format. Sums over chunks stay in x's dtype.
     """
     low = None if entities_low is None else entities_low.dtype
     rounded = entities if entities_low is None else entities_low

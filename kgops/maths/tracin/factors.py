@@ -1,8 +1,8 @@
 """Gradients of a block of triples as factors: the vectors whose outer products they are, never the gradients.
 
 A dense layer's gradient is an outer product, so the inner product of two of them is a product of two numbers. A block
-has *groups* (distinct (head, relation)), which share the forward pass and most of the gradient at the scores, and
-*samples*, which differ by their tail.
+has *groups*, the distinct (head, relation). The *samples* of a group differ by their tail. They share the forward pass
+and most of the gradient at the scores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kgops.maths.tracin.loss import TracinLoss
 
 @dataclass
 class OtherSide:
-    """What a block's pass over the entities needs of the factors on the other side of the product."""
+    """The factors on the other side of the product, as far as a block's pass over the entities needs them."""
 
     delta: torch.Tensor | None
     wanted: Places | None
@@ -32,7 +32,7 @@ class Factors:
     """The factors of a block of rows. Gradient at the scores of sample s, in units of `scale`: the shared part of its
     group, plus `own`[s] at its tail.
 
-    `shared` is None where the loss reads the tail's score alone, so that nothing is shared. The gradients before the
+    `shared` is None where the loss reads only the tail's score, so that nothing is shared. The gradients before the
     feature maps (`conv`, `heads_in`, `relations_in`) are None where they were not computed.
     """
 
@@ -66,7 +66,7 @@ class Factors:
         return by_group if self.one_to_one else by_group.index_select(1, self.group)
 
     def as_other_side(self, chunk: int, total: int, gram_dtype: torch.dtype | None = None) -> OtherSide:
-        """What the other side needs of these factors, which were made with `keep`."""
+        """The part of these factors that the other side needs. They were made with `keep`."""
         delta = None if self.shared is None else self.shared.delta
         if delta is not None and gram_dtype is not None:
             delta = delta.to(gram_dtype)
@@ -174,7 +174,7 @@ def _repeated(ids: torch.Tensor, more: int) -> torch.Tensor:
 
 
 def _grouped(loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tensor, chunk: int) -> _Grouping:
-    """Groups rows by (head, relation). Under KvsAll the rows of a group are one sample; a row whose tail is unseen in
+    """Groups rows by (head, relation). Under KvsAll the rows of a group are one sample. A row whose tail is unseen in
     training has other labels, so it is a separate group."""
     key = rows[:, 0] * (int(rows[:, 1].max()) + 1) + rows[:, 1]
     if loss.known is not None:

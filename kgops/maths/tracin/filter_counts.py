@@ -25,8 +25,8 @@ MOST_TESTS = 64  # evenly spaced
 
 
 def main() -> None:
-    """First the numbers of test and training triples, and how long reading took; then a line for each test triple
-    and filter: triples left, the union so far, and how long filtering took."""
+    """The first line has the numbers of test and training triples, and how long reading took. Then follows a line for
+    each test triple and filter: triples left, the union so far, and how long filtering took."""
     request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"], request["cpu_s"]))
     job = read_job(request["job"], "the job to plan")

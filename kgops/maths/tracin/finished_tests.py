@@ -20,7 +20,7 @@ from kgops.maths.train.checkpoints import read_saved
 class FinishedTest:
     """Influences on one test triple: training rows and their scores, strongest first.
 
-    `candidates`: number of training triples scored; `trouble`: why none was.
+    `candidates`: number of training triples scored. `trouble`: why none was.
     """
 
     number: int

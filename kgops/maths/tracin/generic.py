@@ -1,9 +1,9 @@
 """TracIn engine for any PyKEEN model: per-triple gradients, sparse where a triple reads rows of an embedding matrix.
 
-The model's own scoring is called with each embedding matrix replaced by the rows that a triple reads, so the gradient
-holds those rows and never the matrix. Under `target` the score is the triple's (`score_hrt`), otherwise those of all
-tails (`score_t`), where the gradient of the entity vectors is dense. `PairwiseEngine` is the base of the engines for
-PyKEEN models: directions, learning rate, and chunks that bound memory.
+The model's own scoring sees only the rows of each embedding matrix that a triple reads. So the gradient holds those
+rows and never the matrix. Under `target` the score is the triple's (`score_hrt`). Otherwise the scores are all tails'
+(`score_t`), and the gradient of the entity vectors is dense. `PairwiseEngine` is the base of the engines for PyKEEN
+models: directions, learning rate, and chunks that bound memory.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ def add_equal(
 ) -> None:
     """Adds to `out` the products of sparse gradients of a matrix, where both sides have an equal row id.
 
-    Ids are (places, samples), vectors (places, samples, width). Few pairs match, so usually these alone are
-    multiplied.
+    Ids are (places, samples), vectors (places, samples, width). Few pairs match, so usually only these are multiplied.
     """
     samples, others = out.shape
     a, b = a.flatten(0, 1), b.flatten(0, 1)
@@ -149,7 +148,7 @@ def add_equal(
 def products_where_equal(
     ids: torch.Tensor, a: torch.Tensor, other_ids: torch.Tensor, b: torch.Tensor
 ) -> torch.Tensor:
-    """`add_equal` of sample i with sample i alone: (samples,)."""
+    """(samples,): `add_equal` of sample i with only sample i."""
     same = ids[:, None] == other_ids[None, :]
     return ((a[:, None] * b[None, :]).sum(3) * same).sum((0, 1))
 
@@ -202,7 +201,7 @@ class GenericEngine(PairwiseEngine[Gradients]):
         dense = sum(self._parameters[name].numel() for name in self._dense)
         rows = sum(self._width(name) for name in self.names & self._tables)
         self._numbers = dense + rows + (self.total if self._all_tails else 0)
-        # Beside a chunk's gradients, the backward pass keeps a few times their size.
+        # In addition to a chunk's gradients, the backward pass keeps a few times their size.
         room = _CHUNK_MIB * 2**20 // (4 * self._numbers * self._like.element_size())
         self.at_once = max(1, min(settings.block, room))
         self._vectorised = True

@@ -67,8 +67,8 @@ class TracinLoss:
     `target`: binary cross-entropy of the triple's logit, label 1. `logit`: minus the logit itself. `bce`: mean binary
     cross-entropy over all entities. `softmax`: cross-entropy over all entities. Smoothing is over all entities
     (`EntityLoss`); with `over_others`, as PyKEEN trains, it leaves out the positive. Without `known`, the triple's tail
-    is the only positive. With it, the loss is that of the training sample (head, relation) with all its tails (KvsAll);
-    an unseen triple adds its tail.
+    is the only positive. With it, the loss is the training sample's: (head, relation) with all its tails (KvsAll). An
+    unseen triple adds its tail.
     """
 
     kind: Literal["target", "logit", "bce", "softmax"]
@@ -84,7 +84,7 @@ class TracinLoss:
 
     @property
     def all_scores(self) -> bool:
-        """Whether it reads the scores of all entities, not the tail's alone."""
+        """Whether it reads the scores of all entities, not only the tail's."""
         return self.kind not in ("target", "logit")
 
 

@@ -124,7 +124,7 @@ def json_file(
     path: Path, table: Table, about: Mapping[str, Any], *, of_many: bool, wrote: Wrote = _ignore
 ) -> Iterator[Add]:
     """One influence on a line. `of_many`: a list of test triples under `results`; otherwise `about` and the one test
-    triple are one object. Influences without scores are written as triples alone."""
+    triple are one object. Influences without scores are written as triples only."""
     with _replacing(path) as file:
         opening, closing = _around("results", about) if of_many else (b"", b"")
         file.write(opening)

@@ -1,8 +1,9 @@
 """Products of gradient factors.
 
-The part of the convolution takes one backward pass for each training triple or, with fewer test triples than triples in
-a group, one forward pass for each group and test triple: ⟨∇, ∇'⟩ over the parameters before the feature maps is the
-directional derivative of the projection along ∇', times the sample's gradient there.
+The part of the convolution takes one backward pass for each training triple. With fewer test triples than triples in a
+group, it takes one forward pass for each group and test triple instead. For this, ⟨∇, ∇'⟩ over the parameters before
+the feature maps is written as a product. Its factors are the directional derivative of the projection along ∇', and the
+sample's gradient there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def pair_scores(
 ) -> torch.Tensor:
     """(train rows, test rows) of ⟨∇, ∇'⟩. `train` was made with `test` as its `others`.
 
-    `gram_dtype`: format of the product of the feature maps alone.
+    `gram_dtype`: format of only the product of the feature maps.
     """
     names = encoder.names
     out = torch.zeros(len(train.group), len(test.group), dtype=train.u.dtype, device=train.u.device)
@@ -104,7 +105,7 @@ def _layer(
     *,
     one: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Inner products of a layer's inputs, plus that of the constant `one` (1) if its bias counts."""
+    """Inner products of a layer's inputs, plus the constant's product `one` (None: 1) if its bias counts."""
     inner = product(a, b.t(), dtype) if weight else a.new_zeros(len(a), len(b))
     return inner.add_(1 if one is None else one) if bias else inner
 
@@ -226,7 +227,8 @@ def _project(
     maps: torch.Tensor,
     out: torch.Tensor,
 ) -> None:
-    """Derivative of the projection of some groups. The maps of all groups at once took more memory than all else."""
+    """Derivative of the projection of some groups. The maps of all groups at once took more memory than everything else
+    together."""
     own = encoder.patches(moving)
     own[:, -1] = 0  # the derivative of the constant
     size = (len(moving), encoder.config.output_channels, encoder.places)

@@ -1,4 +1,4 @@
-"""`--on ray`: scores the shards of a TracIn run as tasks of a Ray cluster; Ray retries those of lost nodes.
+"""`--on ray`: scores the shards of a TracIn run as tasks of a Ray cluster; Ray retries the tasks of lost nodes.
 
 The nodes share the run's folder with this machine. Without an address, a local cluster is started for the run, bound
 to loopback and with a new token.

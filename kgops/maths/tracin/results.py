@@ -91,7 +91,7 @@ class Ranking:
         self.scores, self.ids = _sorted(scores, ids, self.k)
 
     def only(self, ids: torch.Tensor) -> Ranking:
-        """Those of the triples `ids`; -inf fills up the tests that have fewer."""
+        """Only the triples `ids`; -inf fills up the tests that have fewer."""
         is_in = torch.isin(self.ids, ids)
         order = is_in.byte().argsort(dim=1, descending=True, stable=True)[:, : int(is_in.sum(1).max())]
         fills_up = is_in.gather(1, order).logical_not_()
@@ -121,7 +121,7 @@ class TopK:
         self._negated.merge(*(other._negated for other in others))
 
     def only(self, ids: torch.Tensor) -> TopK:
-        """Those of the triples `ids`."""
+        """Only the triples `ids`."""
         result = TopK(0, self.proponents.k, like=self.proponents.scores)
         result.proponents, result._negated = self.proponents.only(ids), self._negated.only(ids)
         return result

@@ -166,7 +166,7 @@ class Scanner:
         """Sends the scores of all pairs to `sink`, summed over the checkpoints.
 
         Raises `Interrupted` soon after `stop_requested` returns true; the sink's scores are valid then. With a `share`
-        of the training triples, each score is bit for bit that of the full scan.
+        of the training triples, each score equals the full scan's bit for bit.
         """
         facts, train, size = self._facts, self._train, self._settings.block
         check_ids(facts, tests, "test")

@@ -1,8 +1,8 @@
 """Shards of a TracIn run, which any process can score, and the folder where they are claimed and published.
 
-A shard depends only on the checkpoints, a tile of test triples and a share of the training triples; a process leaves
-out what its own earlier shards beat. The first process to finish one publishes it. The merged result is bit for bit
-that of one process.
+A shard depends only on the checkpoints, a tile of test triples and a share of the training triples. A process leaves
+out scores that its own earlier shards beat. The first process to finish one publishes it. The merged result equals one
+process's bit for bit.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Columns:
 class StrongestSoFar(TopTriples):
     """A sink for all shards of a tile that one process scores, one after another. No shard may come twice.
 
-    Of each shard only the scores among the k strongest of those so far are published: a later shard has few. What is
-    left out is behind k others, so the merged result does not change, whatever other processes scored.
+    Each shard publishes only its scores among the k strongest so far: a later shard has few. The others are behind k
+    scores, so the merged result does not change, whatever other processes scored.
     """
 
     def scores_of(self, ids: torch.Tensor) -> list[ShardScores]:
@@ -212,7 +212,7 @@ def _digest(tests: torch.Tensor) -> str:
     return hashlib.sha256(tests.contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
-# Environment of such a process: folder of its shards and device; or how many tasks share them by number; or that it
+# Environment of such a process: folder of its shards, and device. Or how many tasks share them by number. Or that it
 # merges the shards of those tasks.
 FOLDER, DEVICE, TASKS, MERGE = "KGOPS_SHARDS", "KGOPS_DEVICE", "KGOPS_TASKS", "KGOPS_MERGE"
 _LOOK_S = 0.2

@@ -30,7 +30,7 @@ class TestTriple:
 
 
 def from_text(text: str, graph: Graph) -> TestTriple:
-    """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
+    """Splits head, relation and tail at tabs. Without tabs it splits at commas, and without commas at spaces."""
     triple = triple_in(text)
     if triple is None:
         raise BadInput(f"the test triple {not_a_triple(text)}.")
@@ -79,7 +79,7 @@ def _named(number: int, labels: tuple[str, str, str], graph: Graph) -> TestTripl
 
 
 def _id(label: str, vocabulary: Vocabulary) -> int | None:
-    """The id of a label; a number is taken as an id if no label is a number."""
+    """The id of a label. A number means an id if no label is a number."""
     found, bare = vocabulary.id_of(label), label.strip()
     if found is None and is_id(bare) and int(bare) < len(vocabulary) and vocabulary.takes_ids:
         return int(bare)

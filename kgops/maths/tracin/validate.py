@@ -1,8 +1,8 @@
 """`--validate K`: validates influences by deletion and retraining (Bhardwaj et al. 2021): do tests change without them?
 
-A change is the difference between two retrainings with equal settings and seed, one of them on all training triples.
-It is meaningful if it exceeds that of deleting as many random triples, and the noise: the difference between two
-retrainings on all triples with different seeds.
+A change is the difference between two retrainings with equal settings and seed, one of them on all training triples. It
+is meaningful if it exceeds the noise and the change by deleting as many random triples. Noise is the difference between
+two retrainings on all triples with different seeds.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _deletions(
 ) -> Iterator[_Deletion]:
     """Deletions of all tests' proponents, of their opponents, and `draws` of each control.
 
-    Control `random` draws from all training triples, `neighbours` from those with an entity of a test; each
-    deletes as many as there are proponents, or all it has.
+    Control `random` draws from all training triples, `neighbours` from those with an entity of a test. Each deletes as
+    many as there are proponents, or all it has.
     """
     proponents, opponents = _strongest(influences, k)
     rows = union_of(proponents)
@@ -166,7 +166,7 @@ class Validation:
         return Spread.of(change.of(quantity) for change in self._all(deletion) if change.test == test)
 
     def noise(self, quantity: str) -> Spread:
-        """Absolute change of a test triple by another seed alone."""
+        """Absolute change of a test triple when only the seed changes."""
         return Spread.of(abs(change.of(quantity)) for change in self._all(NOISE))
 
     def beside(self, deletion: str, control: str, quantity: str) -> Spread:
@@ -198,7 +198,7 @@ class Validation:
         return {name: value for name, value in self.metrics().items() if name in wanted | {"retrainings"}}
 
     def sentence(self, quantity: str = "probability") -> str:
-        """What deleting the proponents changed, beside controls and noise, and whether that is more than either."""
+        """The change by deleting the proponents, compared with controls and noise, and whether it exceeds both."""
         changes = {kind: self.spread(kind, quantity).mean for kind in ("proponents", *CONTROLS)}
         ours, noise = changes.pop("proponents"), self.noise(quantity).mean
         if ours is None:

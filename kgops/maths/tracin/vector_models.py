@@ -3,13 +3,13 @@
 DistMult, ComplEx, RESCAL and HolE score q(h, r) · t, which is ConvE without layers and biases, so ConvE's factors and
 engine serve them. TransE and RotatE score -|q(h, r) - t|.
 
-The gradient at the vector of entity e is a_e (q - t_e), a number times a difference, so for Euclidean
-distances the inner product of two gradients is again a few products of matrices:
+The gradient at the vector of entity e is a_e (q - t_e), a number times a difference. So for Euclidean distances the
+inner product of two gradients is again a few products of matrices:
 
     Σ a_e a'_e (q - t_e)·(q' - t_e) = (q·q') (a·a') + (a (|t|² - q·t)) · a' - a · (a' (q'·t))
 
-For the L1 norm the gradient is δ_e sign(q - t_e), which does not factor: all signs are multiplied, entities x width
-numbers for each pair, in chunks that fit in memory. Exact, but far slower.
+For the L1 norm the gradient is δ_e sign(q - t_e), which does not factor. All signs are multiplied, entities x width
+numbers for each pair, in chunks that fit in memory. This is exact, but far slower.
 """
 
 from __future__ import annotations

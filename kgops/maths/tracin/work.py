@@ -43,7 +43,7 @@ _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.fl
 
 
 def filters(job: Job) -> bool:
-    """Whether each test triple is scored on its neighbourhood alone; the default for a batch."""
+    """Whether each test triple is scored on only its neighbourhood; the default for a batch."""
     return bool(job.options.get("filtering", bool(job.settings["test_triples"])))
 
 

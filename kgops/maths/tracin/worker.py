@@ -80,7 +80,7 @@ def _makes_copies(job: Job, device: torch.device) -> bool:
 
 
 def _shared_with(job: Job, device: torch.device) -> str | None:
-    """Says that memory cleanups are counted in this process alone, if other processes score for it."""
+    """Says that memory cleanups are counted only in this process, if other processes score for it."""
     others = job.on.where == "ray" or MERGE in os.environ or len(spread_over(job, device)[0]) > 1
     return "in this process; not counted in the scoring processes" if others else None
 

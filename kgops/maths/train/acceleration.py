@@ -44,7 +44,7 @@ class ReplayedStep:
     """Replaces a `TrainStep`: batches of `size` are replayed, others run eagerly.
 
     If a step cannot be captured, all run eagerly, and `failure` has the reason. Steps are captured on the current
-    stream, which must not be the default one; all calls, and the reading of what they return, are for one stream.
+    stream, which must not be the default one. Make all calls, and read their results, on one stream.
     """
 
     def __init__(self, step: TrainStep, size: int) -> None:
@@ -124,8 +124,8 @@ def _captured(pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
 
 
 def _close(pool: Any) -> None:
-    """Ends allocations from the pool of a capture that could not be ended: torch 2.12 leaves it open, and then an
-    allocator that is out of memory gives nothing back to the driver and tries again."""
+    """Ends allocations from the pool of a capture that could not be ended. torch 2.12 leaves it open. An allocator that
+    is then out of memory gives nothing back to the driver and tries again."""
     device = torch.cuda.current_device()
     with suppress(RuntimeError):  # torch 2.13 has ended them
         torch._C._cuda_endAllocateToPool(device, pool)
@@ -210,8 +210,8 @@ class AcceleratedStep:
     def stream(self) -> Iterator[None]:
         """Where steps are replayed, makes a stream current on which they can be captured.
 
-        The whole of a training belongs in it: memory freed on one stream is not reused on another, and autograd expects
-        a parameter on the stream on which it was first used.
+        The whole of a training belongs in it. Memory freed on one stream is not reused on another. Autograd expects a
+        parameter on the stream of its first use.
         """
         if self._stream is None:
             yield

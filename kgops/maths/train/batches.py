@@ -38,11 +38,10 @@ def inverse_triples(triples: torch.Tensor) -> torch.Tensor:
 
 
 class Batches:
-    """An epoch's batches in an order that depends on seed and epoch alone, so that any can be resumed.
+    """An epoch's batches in an order that depends only on seed and epoch, so that any can be resumed.
 
-    `one_positive` gives a query for every triple (1vsAll); otherwise every distinct (head, relation)
-    is one query with all of its tails (KvsAll), or several of nearly equal size where it has more than
-    `largest_group`.
+    `one_positive` gives a query for every triple (1vsAll). Otherwise every distinct (head, relation) is one query with
+    all of its tails (KvsAll). If it has more than `largest_group` tails, it is several queries of nearly equal size.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Batches:
         if not one_positive:
             repeats = torch.zeros(len(rows), dtype=torch.bool)
             repeats[1:] = (rows[1:] == rows[:-1]).all(dim=1)
-            rows = rows[~repeats]  # a label is true once, however often a file says so
+            rows = rows[~repeats]  # a label is true once, however often a file repeats it
         new = torch.ones(len(rows), dtype=torch.bool)
         if not one_positive:
             new[1:] = (rows[1:, :2] != rows[:-1, :2]).any(dim=1)
@@ -97,7 +96,7 @@ class Batches:
 
     def _bounds(self) -> list[int]:
         bounds = [*range(0, self.num_queries, self.batch_size), self.num_queries]
-        # Batch norm cannot train on a batch of one, so a last query alone joins the batch before it.
+        # Batch norm cannot train on a batch of one, so a single last query joins the batch before it.
         if len(bounds) > 2 and bounds[-1] - bounds[-2] == 1:
             del bounds[-2]
         return bounds

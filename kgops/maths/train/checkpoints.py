@@ -152,7 +152,7 @@ def refuse_unless_same(checkpoint: Checkpoint, same: Mapping[str, bool]) -> None
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
-    """Writes `path` and, beside it, `path.sha256`; returns the digest.
+    """Writes `path` and its digest file `path.sha256`; returns the digest.
 
     Readers find the old file, the new one, or none at any time, also after a power cut.
     """
@@ -166,8 +166,8 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
             file.flush()
             os.fsync(file.fileno())
         digest, _ = digest_of(temporary)
-        # Removes the old digest first and writes the new one last: a file may briefly lack its digest, but
-        # is never beside another file's digest, for which it would be refused.
+        # Removes the old digest first and writes the new one last. A file may briefly lack its digest, but never
+        # has another file's digest, for which it would be refused.
         beside.unlink(missing_ok=True)
         sync(path.parent)
         temporary.replace(path)

@@ -1,8 +1,8 @@
 """Upper bound of a convolution's temporary memory on a CPU: oneDNN's copies in blocks of channels.
 
-Measured to the byte with torch 2.13, float32, one thread: with AVX-512 blocks have 16 channels, and 8 for the
-gradient of weights with 4 to 15 input channels; with AVX2 they have 8; below that there are none. The bound is the
-largest of these on every CPU, since a plan needs enough memory.
+Measured to the byte with torch 2.13, float32, one thread. With AVX-512 blocks have 16 channels, and 8 for the gradient
+of weights with 4 to 15 input channels. With AVX2 they have 8. Below that there are none. The bound is the largest of
+these on every CPU, since a plan needs enough memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Filtered link prediction: MRR and Hits@k for heads, tails and both, with realistic ranks; by relation and degree.
 
-Ranks equal those of PyKEEN's RankBasedEvaluator. Scores come from matrix products over chunks of candidates.
-Only candidates within the rounding of a matrix product from the true score are scored again one by one, in
-PyKEEN's arithmetic. Quality by group has bootstrap intervals.
+Ranks equal the ranks of PyKEEN's RankBasedEvaluator. Scores come from matrix products over chunks of candidates. Only
+candidates within the rounding of a matrix product from the true score are scored again one by one, in PyKEEN's
+arithmetic. Quality by group has bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -340,8 +340,9 @@ class Group:
 
 
 def quality_table(evaluation: Evaluation, graph: Graph) -> dict[str, Any]:
-    """Of the graph's test triples, as JSON: by relation, the most frequent first; by direction, head or tail
-    predicted; by degree of the answer in the training triples. A rank that is not a number is left out."""
+    """Quality on the graph's test triples, as JSON. It groups them by relation (the most frequent first), direction
+    (head or tail predicted), and degree of the answer in the training triples. A rank that is not a number is left
+    out."""
     triples = graph.test
     generator = np.random.default_rng(_SEED)
     ranks = np.concatenate([evaluation.head_ranks.numpy(), evaluation.tail_ranks.numpy()])

@@ -62,9 +62,9 @@ def fit(
 ) -> FitResult:
     """Trains `model` in place.
 
-    Writes `best_model.pt` (by validation MRR, when there is validation), `final_model.pt` and
-    `checkpoints/` into `folder`. With `resume` it continues from the newest valid checkpoint there;
-    with an unchanged device and number of threads the weights equal those of an uninterrupted run.
+    Writes `best_model.pt` (by validation MRR, when there is validation), `final_model.pt` and `checkpoints/` into
+    `folder`. With `resume` it continues from the newest valid checkpoint there. With an unchanged device and number of
+    threads, the weights equal an uninterrupted run's.
     """
     run = _Run(model, graph, settings, folder, report, stop_requested, cleanup)
     with run.take.stream():

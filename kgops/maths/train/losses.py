@@ -1,8 +1,8 @@
 """Losses over all entities that never hold a score for every entity at once.
 
-Entities are processed in chunks. For each chunk the scores are computed, turned into their gradient in place,
-and multiplied into the gradients of the entities and of the queries, so only one chunk is stored.
-Scores have shape (entity, query), so that every large product reads and writes whole rows.
+Entities are processed in chunks. For each chunk the scores are computed and turned into their gradient in place. That
+gradient is multiplied into the gradients of the entities and of the queries. So only one chunk is stored. Scores have
+shape (entity, query), so that every large product reads and writes whole rows.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class EntityLoss:
     """Binary cross-entropy (mean over queries and entities) or softmax cross-entropy (mean over queries).
 
     Under softmax the positives of a query share the target evenly. `smoothing` s spreads a share s of each label over
-    all K entities: ones become 1 - s + s / K, zeros s / K, as ConvE's authors and torch do.
-    `dtype` is that of the large products; sums over chunks keep the queries' dtype.
+    all K entities, as ConvE's authors and torch do. Ones become 1 - s + s / K, zeros s / K. The large products use
+    `dtype`; sums over chunks keep the queries' dtype.
 
-    With `positives_a_query`, the mean number over the whole graph, softmax weights a query by its positives: each has
-    the cross-entropy that it has as a query with one answer, and the loss is their mean.
+    With `positives_a_query`, the mean number over the whole graph, softmax weights a query by its positives. Each has
+    the same cross-entropy as in a query with one answer, and the loss is their mean.
     """
 
     kind: Literal["bce", "softmax"] = "bce"
@@ -116,7 +116,7 @@ class EntityLoss:
         buffers: Buffers | None = None,
         kernels: ScoreKernels | None = None,
     ) -> LossResult:
-        """Writes the gradient into `d_entities` and `d_biases`; returns that of the queries."""
+        """Writes the gradient into `d_entities` and `d_biases`; returns the queries' gradient."""
         buffers, kernels = buffers or Buffers(queries.device), kernels or ScoreKernels()
         walk = _Walk(self, queries, entities, biases, positives, buffers, kernels)
         if self.kind == "bce":
@@ -215,7 +215,7 @@ def _bce(
     want_value: bool,
 ) -> LossResult:
     zero = walk.loss.smoothing / walk.total
-    more = 1 - walk.loss.smoothing  # target of a positive above that of a negative
+    more = 1 - walk.loss.smoothing  # how far a positive's target is above a negative's
     per_score = 1 / (walk.batch * walk.total)
     value = torch.zeros((), dtype=torch.float64, device=walk.queries.device)
     for start in walk.starts():

@@ -3,11 +3,11 @@
 It follows every storage from allocation to release, for models without a memory formula and to check formulas.
 It does not see the following, and may then be too low:
 
-- temporaries within kernels, except for the operators in `_INSIDE` and `_PRIVATE`, which are measured on a CPU:
-  products of non-contiguous tensors, sorting, convolutions in 16 bits, workspaces;
-- operators that depend on values: `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`;
-- fused and foreach optimizers, which `meta` lacks or which allocate other temporaries than the plain loop;
-- rounding, segments and context of a GPU's allocator: it counts live bytes, not reserved ones.
+- Temporaries within kernels: products of non-contiguous tensors, sorting, convolutions in 16 bits, workspaces. It
+  counts temporaries only for the operators in `_INSIDE` and `_PRIVATE`, which are measured on a CPU.
+- Operators that depend on values. `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`.
+- Fused and foreach optimizers. `meta` lacks them, or they allocate other temporaries than the plain loop.
+- Rounding, segments and context of a GPU's allocator. It counts live bytes, not reserved ones.
 """
 
 from __future__ import annotations

@@ -46,10 +46,10 @@ class GpuAdagrad(torch.optim.Adagrad):
 
 
 def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
-    """`kind`, whose methods do not load torch.compile: that takes more than a second and some 72 MiB.
+    """`kind` with methods that do not load torch.compile, which takes more than a second and some 72 MiB.
 
-    torch wraps these methods to tell torch.compile that it may not trace them, and loads it for that at their first
-    call. Nothing that kgops compiles calls them.
+    torch wraps these methods to tell torch.compile that it may not trace them. For that it loads torch.compile at their
+    first call. Nothing that kgops compiles calls them.
     """
     names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
     plain: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in names}

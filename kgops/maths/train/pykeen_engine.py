@@ -193,7 +193,7 @@ def _loss(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _optimizer(settings: dict[str, Any]) -> dict[str, Any]:
-    """AdamW as Adam with decoupled weight decay: the pipeline rebuilds an optimizer from its defaults, and those of
+    """AdamW as Adam with decoupled weight decay. The pipeline rebuilds an optimizer from its defaults. The defaults of
     torch's AdamW have a key that its constructor does not take."""
     name, optimizer_kwargs = (
         settings["optimizer"],
@@ -300,7 +300,7 @@ class _ReportEpochs(TrainingCallback):  # type: ignore[misc]
         self._report.metric("epoch_seconds", took, epoch)
         self._report.metric("loss", epoch_loss, epoch)
         if self.model.device.type == "cuda" and not self._held:
-            # Before the evaluation: the prediction is that of training.
+            # Before the evaluation: the prediction is of training only.
             self._held = torch.cuda.max_memory_allocated(self.model.device)
             self._report.memory(peak_allocated=self._held / 2**20)
         self._cleanup.between_phases()

@@ -1,4 +1,4 @@
-"""What a training saves: its state, checkpoints and best model, and whether a checkpoint belongs to it."""
+"""Saves a training's state, checkpoints and best model, and checks whether a checkpoint belongs to it."""
 
 from __future__ import annotations
 

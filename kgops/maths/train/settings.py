@@ -113,7 +113,7 @@ class TrainSettings:
         return one_positive(self.loss, self.group_queries)
 
     def objective(self, inverse: bool) -> str:
-        """What is trained, in one sentence."""
+        """The training objective, in one sentence."""
         sample = "a triple with one tail" if self.one_positive else "a (head, relation) with all its tails"
         return f"{self.loss} {'with' if inverse else 'without'} inverse relations; a sample is {sample}"
 

@@ -175,7 +175,7 @@ class TrainStep:
         return result.value
 
     def _infinite(self) -> torch.Tensor:
-        """1 if a gradient is NaN or infinite, else 0."""
+        """1 if a gradient is NaN or infinite, 0 if none is."""
         # Only the encoder's gradients pass through fp16, and each overflow reaches one of these.
         model = self.model
         sums = [grad_of(p).sum() for p in (model.relations, model.conv.weight, model.project.weight)]

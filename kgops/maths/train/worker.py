@@ -103,7 +103,7 @@ def find_device(wanted: str) -> torch.device:
     is missing. `auto` takes a GPU if there is one."""
     given = os.environ.get(GPU)
     if given and "," not in given and wanted.startswith("cuda:"):
-        wanted = "cuda"  # the number is the machine's; a run that was given one GPU sees that one alone
+        wanted = "cuda"  # the number is the machine's; a run with one GPU sees only that one
     if wanted == "auto" and not given:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted == "auto" or wanted.startswith("cuda"):

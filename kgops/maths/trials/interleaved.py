@@ -30,7 +30,7 @@ Records = list[dict[str, Any]]  # one for each repetition of a trial
 
 
 def read_arguments(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
-    """The program's arguments and those of `run_trials`; computes on one thread from then on."""
+    """The program's arguments and the arguments of `run_trials`; computes on one thread from then on."""
     parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
     parser.add_argument(
         "--repetitions",
@@ -45,11 +45,11 @@ def read_arguments(parser: argparse.ArgumentParser, argv: list[str] | None) -> a
 
 
 def run_trials(variants: Mapping[str, Variant], seed: int, *, trials: int = 1, repetitions: int = 1) -> None:
-    """Runs all variants `trials` times and writes a record for each repetition; a variant that fails is not run again.
+    """Runs all variants `trials` times and writes a record for each repetition. A variant that fails is not repeated.
 
-    The order is drawn anew each time from `seed`, since a variant finds the caches that its predecessor left. Without
-    a GPU all run on one core: another process may slow one of two cores for minutes, and a process tends to return to
-    its core.
+    The order is drawn anew each time from `seed`, since a variant finds the caches that its predecessor left. Without a
+    GPU all run on one core. Another process may slow one of two cores for minutes, and a process tends to return to its
+    core.
     """
     if not on_gpu():
         os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
@@ -110,7 +110,7 @@ class _Worker:
         if self._pid == 0:
             os.close(from_parent)
             os.close(to_parent)
-            for other in others:  # else they would keep each other's pipes open after the parent has ended
+            for other in others:  # otherwise they keep each other's pipes open after the parent has ended
                 other.close()
             _run_worker(variant, repetitions, to_child, from_child)
         os.close(to_child)

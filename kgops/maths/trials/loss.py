@@ -40,7 +40,7 @@ def dense(model: ConvE, batch: Batch) -> torch.Tensor:
 
 
 def efficient(model: ConvE, batch: Batch) -> torch.Tensor:
-    """The group's loss: from the scores alone, without labels; autograd keeps the scores."""
+    """The group's loss: from the scores, without labels; autograd keeps the scores."""
     scores: torch.Tensor = model(batch.heads, batch.relations)
     true = scores[batch.positives.rows, batch.positives.entities]
     return (F.softplus(scores).sum() - true.sum()) / scores.numel()

@@ -19,7 +19,7 @@ from kgops.workloads.train.job import ConvEConfig
 
 
 def model_of(graph: Graph, dim: int) -> ConvE:
-    """Untrained: what a score costs does not depend on the weights."""
+    """Untrained: a score's cost does not depend on the weights."""
     torch.manual_seed(0)
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=dim)
     if dim == 32:  # the group's image size

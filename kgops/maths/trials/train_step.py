@@ -125,7 +125,8 @@ def pykeen_step(
 
 
 def synthetic(entities: int, relations: int = 100) -> Graph:
-    """Random triples, five per entity: a step's time depends on the number of entities, hardly on that of triples."""
+    """Random triples, five per entity: a step's time depends on the number of entities, hardly on the number of
+    triples."""
     g = torch.Generator().manual_seed(0)
     columns = [torch.randint(n, (5 * entities,), generator=g) for n in (entities, relations, entities)]
     triples = torch.stack(columns, dim=1)

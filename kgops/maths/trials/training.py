@@ -118,7 +118,7 @@ class KgopsTraining:
         for _ in range(count):
             value = self.step(next(self.source))
             assert value is not None
-            float(value)  # the others wait for their loss, too
+            float(value)  # the others also wait for their loss
 
 
 def few_batches(graph: Graph, batch_size: int, on: torch.device | str = "cpu") -> Iterator[Batch]:

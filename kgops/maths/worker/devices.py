@@ -36,7 +36,7 @@ def limit_gpu(device: torch.device, size: int) -> None:
 
 
 def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], str | None]:
-    """One device for each process, and why they differ from the request; `device`: that of a single process."""
+    """One device for each process, and why they differ from the request. A single process has `device`."""
     single = [str(device)]
     if requested == 1:
         return single, None

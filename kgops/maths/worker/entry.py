@@ -1,6 +1,6 @@
 """Runs a worker: reads its job, handles SIGTERM, reports failures, sets the exit code.
 
-Of two processes started for one task, as after a node was taken for lost, only the later publishes. The starter writes
+A task may have two processes, for example after its node seemed lost. Only the later one publishes. The starter writes
 a mark to a file and passes path and mark to the process. A process that finds another mark there exits.
 """
 
@@ -138,12 +138,13 @@ def _print_start(modules: list[str]) -> NoReturn:
 
 
 def report_segments(folder: Path, reporter: Reporter) -> None:
-    """Reports whether the CUDA allocator's segments may grow, where a profile asks for it. It is a variable of this
-    process, which torch reads once, and no option of the job: the plan has the request and why it was not applied."""
+    """Reports whether the CUDA allocator's segments may grow, where a profile asks for it. It is a variable
+    of this process, which torch reads once, and no option of the job. The plan has the request and why it was
+    not applied."""
     try:
         planned = read_table(folder / "plan.json").get("choices")
     except OSError:
-        return  # what is planned is unknown
+        return  # the plan is unknown
     if not isinstance(planned, list):
         return  # run by hand
     for choice in planned:
@@ -158,7 +159,7 @@ def report_segments(folder: Path, reporter: Reporter) -> None:
 
 
 def report_process_peak(reporter: Reporter) -> None:
-    """The peak of this process alone, from the kernel, so that no sample can miss it."""
+    """The peak of only this process, from the kernel, so that no sample can miss it."""
     peak = host_peak_mib()
     if peak is not None:
         reporter.memory(process_peak=peak)

@@ -1,6 +1,6 @@
 """Option memory_cleanup: empties torch's CUDA cache when the GPU is short of memory, at no more than 1 % of the time.
 
-torch empties its cache itself before it raises out of memory. This helps others: other processes on the GPU, and
+Before it raises out of memory, torch itself empties its cache. The option helps others: other processes on the GPU, and
 libraries in this process that do not allocate through torch.
 """
 
@@ -65,7 +65,7 @@ class CudaMemory:
 class MemoryCleanup:
     """Reads the GPU's memory after steps and between phases, and empties torch's cache where memory is short.
 
-    Reading and emptying take at most `SHARE` of the time since the start, so the interval follows from their measured
+    Reading and emptying take at most `SHARE` of the time since the start. So the interval follows from their measured
     cost (the first time: an estimate). Allocating the memory again is charged as much as emptying the cache, which
     waits for all queued work. Where the next steps allocate it again, the cache is not emptied after steps until the
     next phase. Without `device_memory` the cleanup is off.

@@ -116,7 +116,7 @@ def publish_results(
     report.result(metrics)
     report.sync()
     manifest.write(results / "manifest.json", described, metrics)
-    if "KGOPS_EVENTS" in os.environ:  # else stdout has the events, with the metrics
+    if "KGOPS_EVENTS" in os.environ:  # otherwise stdout has the events, with the metrics
         shown = [f"{name} {value:.4g}" for name, value in metrics.items()]
         print(" · ".join(shown[:_MOST_SHOWN] + ["…"] * (len(shown) > _MOST_SHOWN)), flush=True)
 

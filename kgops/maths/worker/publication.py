@@ -1,4 +1,4 @@
-"""Copies the results of a run to the folders and files that its job names. What is not the run's stays as it is."""
+"""Copies the results of a run to the folders and files that its job names. Other files stay as they are."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Publication:
         Ledger(self._owner, earlier | new).write(real / outputs.LEDGER)
 
     def _copy(self, source: Path, target: Path, name: str, known: Ledger | None) -> None:
-        """Copies one file. What is at `target` is replaced only if `known` lists it; None: whatever file it is."""
+        """Copies one file. Replaces a file at `target` only if `known` lists it; None: any file."""
         try:
             before = target.lstat()
         except FileNotFoundError:
@@ -146,7 +146,7 @@ def _make_below(real: Path, inside: Path) -> None:
 
 
 def _name_draft(draft: Path, target: Path, before: os.stat_result | None) -> None:
-    """Gives the draft its name. Raises Usage if somebody else wrote the file meanwhile."""
+    """Gives the draft its name. Raises Usage if another writer made or changed the file meanwhile."""
     if before is None:
         try:
             target.hardlink_to(draft)  # unlike a rename it replaces nothing
@@ -183,7 +183,7 @@ def _below(results: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _copied(source: Path, draft: Path) -> Iterator[int]:
-    """Yields the bytes copied to a file that nobody else has."""
+    """Copies to a new file; yields the bytes of each step."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with source.open("rb") as reading, os.fdopen(os.open(draft, flags, 0o666), "wb") as there:
         while sent := os.sendfile(there.fileno(), reading.fileno(), None, _COPIED_AT_ONCE):

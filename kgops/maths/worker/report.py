@@ -104,7 +104,7 @@ class Reporter:
             self.memory(libraries=self.libraries_mib)
 
     def graph(self, notes: Iterable[str], digests: Mapping[str, str]) -> None:
-        """What the worker read: notes on the files, and digests; of a pipeline's stages, those of the first."""
+        """Notes on the files that the worker read, and digests. A pipeline reports only its first stage's digests."""
         for note in notes:
             self.note(note)
         if self._read_data:
@@ -147,7 +147,7 @@ class Reporter:
         return "KGOPS_EVENTS" in os.environ
 
     def next_stage(self) -> None:
-        """Options reported from here on are added to those of the previous stage."""
+        """Options reported from here on are added to the previous stage's options."""
         self.earlier = dict(self.options)
         self._logged = {}
 
@@ -155,7 +155,7 @@ class Reporter:
         self.send(events.PROGRESS, phase=phase, done=done, total=total, unit=unit, rate=rate)
         is_on_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if is_on_gpu and (reserved := torch.cuda.memory_reserved()) != self._reserved:
-            # What the process takes beside it is its CUDA context, which the supervisor learns.
+            # The rest of the process's GPU memory is its CUDA context. The supervisor learns it.
             self._reserved = reserved
             self.memory(reserved=reserved / 2**20)
 
@@ -166,7 +166,7 @@ class Reporter:
         self.send(events.MEMORY, mib=mib)
 
     def predicted(self, mib: float, *, of: str, by: str, operator: str, step_mib: float) -> None:
-        """Predicted peak memory. `operator`: where the peak is; `step_mib`: of a training step alone."""
+        """Predicted peak memory. `operator`: where the peak is. `step_mib`: of only a training step."""
         self.send(events.PREDICTED, mib=mib, of=of, by=by, operator=operator, step_mib=step_mib)
 
     def artifact(self, path: Path, kind: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 _COUNTED = (32, 64, 128, 256, 512, 1024, 2048, 4096)  # triples of a block
 _LOOKED_AT = 400_000  # triples at most, for each size: an even sample of the blocks
 _ALL_KEPT = 32  # blocks; of more, only those are kept that may take most
-_LEVELS = 8  # sizes of blocks that are kept beside the largest
+_LEVELS = 8  # sizes of blocks that are kept in addition to the largest
 _WEIGHTS = (0.0, 1 / 64, 1 / 8, 1.0, 64.0)  # of an answer beside a query: memory is some mix of the two
 
 
@@ -22,8 +22,8 @@ Triple = tuple[int, int, int]
 
 
 class Block(NamedTuple):
-    """The `place`th block: its triples, the distinct queries among its rows, and the answers that training has
-    to all of its rows and to its queries."""
+    """The `place`th block: its triples, and the distinct queries among its rows (`groups`). `row_answers` and
+    `group_answers` are the answers that training has to all of its rows and to its queries."""
 
     place: int
     triples: int
@@ -34,9 +34,9 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks of one size, in their order: `all` of them, or those that may take most. The last one may
-    have fewer triples than the others. `share` is what they are of the blocks that were counted: of less than one
-    the queries are known at most, and about in this share."""
+    """The blocks of one size, in their order: `all` of them, or those that may take most. The last one may have fewer
+    triples than the others. `share`: their size as a share of the counted blocks' size. If it is less than one, the
+    numbers of queries are upper bounds, of which about this share is real."""
 
     found: tuple[Block, ...]
     all: bool

@@ -57,11 +57,10 @@ class Answers:
 class Counts:
     """Triples are counted once per file, as training reads them; relations without their inverses.
 
-    `tails` are answers of (head, relation) in the training triples, `heads` of (tail, relation), `test_queries`
-    the distinct queries of both kinds among the test triples. `groups` counts how many of these queries meet in one
-    block of the training triples. It is empty where not counted.
-    `published`: the triples are not on this machine. `assumed`: only their numbers are known, and every training
-    triple counts as a distinct query.
+    `tails`: answers of (head, relation) in the training triples. `heads`: answers of (tail, relation) there.
+    `test_queries`: the distinct queries of both kinds among the test triples. `groups` counts how many of these queries
+    meet in one block of the training triples. It is empty where not counted. `published`: the triples are not on this
+    machine. `assumed`: only their numbers are known, and every training triple counts as a distinct query.
     """
 
     entities: int
@@ -231,7 +230,7 @@ def text_lines(path: Path) -> Iterator[bytes]:
         with gzip.open(raw) if packed else raw as file:
             lines = iter(lambda: file.readline(_LONGEST + 1), b"") if packed else file
             for number, line in enumerate(lines):
-                if len(line) > _LONGEST:  # what is packed may be a thousand times as large as its file
+                if len(line) > _LONGEST:  # packed text may be a thousand times as large as its file
                     raise ValueError(f"{path} has a line without end")
                 text = line.rstrip(b"\r\n")
                 if text.strip():
@@ -282,8 +281,8 @@ PUBLISHED = {
     "wn18rr": (40_559, 11, 86_835, 2824, 2924),
     "yago310": (123_143, 37, 1_079_040, 4978, 4982),
 }
-# `counted/` has all that `count_triples` counts of these, made once from their triples as PyKEEN reads them: it leaves
-# out validation and test triples whose entities or relations training does not have.
+# `counted/` has all that `count_triples` counts of these, made once from their triples as PyKEEN reads them. PyKEEN
+# leaves out validation and test triples whose entities or relations training does not have.
 _COUNTED = ("codexsmall", "fb15k237", "wn18rr")
 
 

@@ -38,8 +38,8 @@ class Phases:
     """A job as tensors that it keeps and tensors of its phases, in the order in which they are made.
 
     `live` is a sum. On a GPU freed memory stays reserved, and serves a later tensor only if a free block is large
-    enough. `expandable` segments have no such holes. What the order of tensors adds to that was fitted for each `kind`
-    of job (`make fit-memory`).
+    enough. `expandable` segments have no such holes. The order of tensors adds to that; `make fit-memory` fitted how
+    much, for each `kind` of job.
     """
 
     def __init__(self, kind: str, *, on_gpu: bool, expandable: bool = False) -> None:

@@ -168,7 +168,7 @@ PIPELINE = Workload(
 
 
 def combined_option(first: Applied, then: Applied) -> ValueAndReason:
-    """One option's value and reason for a pipeline: those of training and of TracIn, once where they agree."""
+    """One option's value and reason for a pipeline: from training and from TracIn, once where they agree."""
     value, reasons = then.value, [first.reason, then.reason]
     if first.option == "memory_cleanup" and then.reason and first.value == value != "off":
         return value, f"training: {first.reason}; TracIn: {then.reason}"

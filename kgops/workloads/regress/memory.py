@@ -15,7 +15,7 @@ from kgops.workloads.regress.sizes import RegressShape
 
 MOMENTS = {"adam": 2, "adamw": 2}  # of an optimizer, for each weight
 _FULL, _INDEX = 4, 8  # bytes of a float32, and of a place that a pool remembers
-_AHEAD = 3  # batches that a GPU holds beside the one in work: two that wait and one on its way
+_AHEAD = 3  # other batches that a GPU holds during a step: two that wait and one on its way
 # Vectors of frames, by what each mixer's way back asks for.
 _VECTORS = {"attention": 17, "messages": 12, "scan": 6, "mean": 2}
 
@@ -124,7 +124,7 @@ class _Stage:
 
     @property
     def kept(self) -> list[int]:
-        """For the way back: what entered, what the norm read and ReLU made, and the places of the pool."""
+        """Kept for the way back: the stage's and the norm's input, ReLU's output, and the places of the pool."""
         return [*self.weights, *self.copies, self.size, *self.modulated, self.size, self.places]
 
 

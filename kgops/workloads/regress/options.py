@@ -19,8 +19,8 @@ from kgops.workloads.shared_options import (
     SEED,
 )
 
-# mse and mae are plain; huber has `huber_delta`; `weighted_` weighs heights predicted too low by `under_weight`;
-# mse_mae mixes by `loss_alpha`; huber_mae and weighted_huber_mae mix with |error|^gamma by `loss_alpha`.
+# mse and mae are plain. huber has `huber_delta`. `weighted_` weighs heights predicted too low by `under_weight`.
+# mse_mae mixes by `loss_alpha`. huber_mae and weighted_huber_mae mix with |error|^gamma by `loss_alpha`.
 LOSSES = ("huber", "mse", "mae", "mse_mae", "huber_mae", "weighted_huber", "weighted_huber_mae")
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("plateau", "cosine", "constant")

@@ -21,7 +21,7 @@ from kgops.jobs.on_device import WorkerDevice, skips_compile
 from kgops.workloads.regress.job import RegressionConfig, config_of, image_size
 from kgops.workloads.regress.options import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 
-_FRAMES = "frames"  # what the array of images is called, as in kgops.maths.regress.flights
+_FRAMES = "frames"  # name of the array of images, as in kgops.maths.regress.flights
 _HDF5 = (".h5", ".hdf5")
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 1 << 16
@@ -140,9 +140,9 @@ def _hdf5(paths: list[Path]) -> Iterator[tuple[str, tuple[tuple[int, int, int], 
 
 @dataclass(frozen=True, slots=True)
 class RegressShape:
-    """`train` windows of an epoch, `valid` ones that are asked after it and `held_out` ones at the end. `at_once`
-    windows are computed at a time; `low` is the bytes of a number in convolutions and products, `pixel` of one in a
-    batch as it is read."""
+    """An epoch has `train` windows. After it the model predicts `valid` windows, and at the end `held_out` ones.
+    `at_once` windows are computed at a time. `low`: bytes of a number in convolutions and products. `pixel`: bytes of a
+    number in a batch as it is read."""
 
     workload: ClassVar[str] = "regress"
 

@@ -1,5 +1,5 @@
 """The most memory the factors of one block's gradients may take, after `kgops.maths.tracin.factors`, `encoder` and
-`entity_pass`: by the rows, distinct queries and known answers of a block of triples."""
+`entity_pass`. It depends on the rows, distinct queries and known answers of a block of triples."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from kgops.workloads.tracin.sizes import CONVOLUTION, Format, TracinShape
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One block: `rows` of `triples` in the directions that count, the distinct queries (`groups`) and tails of
-    queries (`samples`) among them, and the known answers of all rows and of all groups."""
+    """One block: `rows` of `triples` in the directions that count. The rows have `groups`, the distinct queries, and
+    `samples`, the tails of queries. `row_answers` and `group_answers`: the known answers of all rows and of all
+    groups."""
 
     triples: int
     rows: int
@@ -34,7 +35,7 @@ class Side:
         if s.knows_all:
             sides = (s.counts.tails, s.counts.heads) if s.both_directions else (s.counts.tails,)
             answers = round(sum(tests * side.squares / max(side.answers, 1) for side in sides))
-            return cls(tests, rows, rows, rows, answers, answers)  # what training never saw stands alone
+            return cls(tests, rows, rows, rows, answers, answers)  # an unseen triple is a separate group
         return cls(tests, rows, _distinct(s, tests), rows)
 
     @classmethod
@@ -185,8 +186,8 @@ def small_each(s: TracinShape) -> int:
 
 
 def _pull(s: TracinShape, samples: int, groups: int, scratch: dict[str, int]) -> tuple[int, int]:
-    """`Encoder.pull`: what is kept of all samples, and the peak while they go back through the convolution, some at
-    a time, before they are joined."""
+    """`Encoder.pull`: bytes kept of all samples, and the peak while they go back through the convolution. They go back
+    some at a time, before they are joined."""
     c, small, d = s.model, small_each(s), 4 * s.model.embedding_dim
     rows = min(TRACIN_ROWS_AT_ONCE, samples)
     maps, taps, patches = rows * c.features, 4 * rows * s.taps * s.places, rows * (s.taps + 1) * s.places

@@ -37,7 +37,7 @@ _DEFAULTS = defaults_of(TRACIN_OPTIONS)
 _RANGE = ("start_index", "max_triples")
 _TESTS = ("test_triple", "test_triples", "from_predictions", *_RANGE)
 _MODES = ("self_influence", "validate")
-# What an option makes void: these have no effect beside it.
+# Settings that an option makes void: with it they have no effect.
 _VOID = {
     "skip_tracin": (
         "skip_tracin only filters",
@@ -119,7 +119,7 @@ def _check_predictions(settings: dict[str, Any]) -> list[str]:
 
 def predictions_and_more(workload: str, settings: dict[str, Any], triples: str) -> list[str]:
     """Problems of settings that exclude `from_predictions`, which names the model and the triples itself."""
-    if settings["checkpoint_dir"] or settings["model_path"]:  # they are in a job that was filled, too
+    if settings["checkpoint_dir"] or settings["model_path"]:  # a job that was filled also has them
         return []
     return [
         f"{workload}.{name}: given together with from_predictions, which names its own; choose one"
@@ -258,7 +258,7 @@ def tracin_options(
     *,
     factored: bool | None = True,
 ) -> Iterator[Applied]:
-    """Applied options of a TracIn run. `factored`: the model is kgops' ConvE (None: unknown); others stay in fp32."""
+    """Applied options of a TracIn run. `factored`: the model is kgops' ConvE (None: unknown). Others stay in fp32."""
     requested = job.options
     precision = product_precision(requested.get("precision", "fp32"), device)
     gram = gram_precision(requested.get("gram_precision", "fp32"), device)

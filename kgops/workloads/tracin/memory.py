@@ -166,8 +166,8 @@ def engines(s: TracinShape) -> Parts:
 
 
 def keep(s: TracinShape, test: Side) -> Made:
-    """`Engine.keep` at one checkpoint: the factors, with copies of the two large ones where products take them
-    rounded; and the peak while they are made."""
+    """`Engine.keep` at one checkpoint: the factors, and the peak while they are made. Where products take the two large
+    factors rounded, their copies count as well."""
     made = factors(s.of_tests, test, keep=True)
     deltas = s.model.num_entities * test.groups
     low = s.gram * deltas if s.gram_format.is_low and s.loss != "target" else 0

@@ -30,7 +30,7 @@ from kgops.workloads.train.job import ConvEConfig
 from kgops.workloads.train.options import TRAIN_LOSS
 from kgops.workloads.train.sizes import TrainShape, shape_of_training
 
-# From input to output; what has a weight and a bias of its own is a layer.
+# From input to output. Each part with a separate weight and bias is a layer.
 _VECTORS = ("entities", "biases", "relations")
 _ORDER = (*_VECTORS, "input_norm", "conv", "feature_norm", "project", "output_norm")
 
@@ -122,7 +122,7 @@ class TracinShape:
             return 0
         sampled, again, root = self._curvature
         made = max(sampled, 2 * again, again + 2 * root) - again - root
-        # At last queries of a relation alone are sampled; labels of a softmax are drawn in float64.
+        # At last only queries of a relation are sampled. Labels of a softmax are drawn in float64.
         queries = self.fisher_queries
         planes = 24 * min(TRACIN_FISHER_BLOCK, queries) * self.model.num_entities
         of_relation = 2 * sampled * min(TRACIN_FISHER_OF_RELATION, queries) // queries
@@ -242,7 +242,7 @@ def tracin_shape(
     tests: int,
 ) -> TracinShape:
     """Of a job `tracin` on `checkpoints` of `model`, for `tests` triples. `trained` has the `loss` and the
-    `label_smoothing` of its training, which count where the job asks for no loss of its own."""
+    `label_smoothing` of its training. They count where the job uses the loss of that training."""
     settings, options = job.settings, job.options
     asked = settings["loss"] or DEFAULT_LOSS
     loss = trained["loss"] or TRAIN_LOSS if asked == "train" else asked

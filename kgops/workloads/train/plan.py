@@ -99,8 +99,9 @@ def smaller_results(job: Job, counts: Counts) -> Iterator[tuple[str, Any]]:
         yield "checkpoint_frequency", every * times
 
 
-# Kernels of a step and of a block of TracIn, counted with torch's CUDA build over emulated GPUs and held by
-# tests/planning/test_step_time.py; how many a library makes of one product is not known there: each counts once.
+# Kernels of a step and of a block of TracIn, counted with torch's CUDA build over emulated GPUs.
+# tests/planning/test_step_time.py checks them. How many a library makes of one product is not known there: each counts
+# once.
 _STEP_KERNELS = 84  # a batch, the encoder forward and backward, the optimizer
 _BATCH_NORM_KERNELS = 119
 _PRECISION_KERNELS = {"fp16": 35, "bf16": 13}  # copies of weights, and fp16's scaling of gradients

@@ -111,7 +111,7 @@ class TrainShape:
         batches = max(q.queries / max(batch, 1), 1)
         # A batch is drawn without replacement: the more of the queries it takes, the less its sum varies.
         spread = math.sqrt(variance * batch * (1 - batch / max(q.queries, 1)))
-        # Half of the largest query beside that: counts of answers have long tails.
+        # It adds half of the largest query: counts of answers have long tails.
         likely = mean * batch + spread * math.sqrt(2 * math.log(1 + batches)) + q.most / 2
         return min(q.answers, max(math.ceil(likely), min(q.most + round(mean * (batch - 1)), q.answers)))
 
