@@ -43,6 +43,13 @@ class NamedCommands(click.Group):
             formatter.write_dl(list(self.summaries.items()))
 
 
+def of_trainings(command: click.Command, args: list[str]) -> list[str]:
+    """Flags that stand where a workload is missing are those of a training."""
+    own = {"--help", *(name for one in command.params for name in one.opts)}
+    is_foreign = bool(args) and args[0].startswith("--") and args[0].partition("=")[0] not in own
+    return ["train", *args] if is_foreign else args
+
+
 class OfRuns(click.Command):
     """A command that takes filters as arguments. It reads `--state failed` as `state:failed`."""
 
@@ -63,7 +70,7 @@ class OfRuns(click.Command):
         terms, others, words = [], [], iter(args)
         for word in words:
             name, equals, value = word.partition("=")
-            key = name.lstrip("-").removesuffix("-than")
+            key = name.lstrip("-").removesuffix("-than").replace("status", "state")
             if name in takes_value:
                 others += [word, next(words, "")] if takes_value[name] and not equals else [word]
             elif is_filter(word) or word == "--all":

@@ -10,6 +10,7 @@ import click
 
 from kgops.cli import run_workload
 from kgops.cli.command_line import job_by_name
+from kgops.cli.groups import of_trainings
 from kgops.cli.launching import common_options, launched, merged, plan_table, planned, show_plan, with_flags
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_writing
@@ -25,9 +26,7 @@ class _OfTrainings(click.Command):
     """Flags without a job are those of a training."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = {"--help", *(name for one in self.params for name in one.opts)}
-        is_flag = bool(args) and args[0].startswith("--") and args[0].partition("=")[0] not in own
-        return super().parse_args(ctx, ["train", *args] if is_flag else args)
+        return super().parse_args(ctx, of_trainings(self, args))
 
 
 @click.command(

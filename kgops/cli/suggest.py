@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kgops.cli import run_workload
-from kgops.cli.groups import ByWorkload
+from kgops.cli.groups import ByWorkload, of_trainings
 from kgops.cli.job_options import add_options
 from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
@@ -44,6 +44,9 @@ Plan = tuple[Job, Placement, KgopsError | None]  # as requested, the plan, and w
 
 class _Workloads(ByWorkload):
     summaries = WORKLOADS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, of_trainings(self, args))
 
     def find(self, name: str) -> click.Command:
         return _command_for(name)

@@ -51,6 +51,7 @@ def test_a_script_and_short_names_are_answered_with_the_right_words(console: Con
         ("train", "--dataset", "nations", "--epochs", "5", "--batch-size", "64,128"),
         ("small", "--batch-size=64,128"),
         ("small", "--vary", "batch_size=64,128"),
+        ("--dataset", "nations", "--batch-size", "64,128"),
     ):
         planned = console("sweep", *job, "--dry-run", "--json")
         assert [one["job"]["options"]["batch_size"] for one in planned.json()] == [64, 128], planned.err
@@ -83,6 +84,12 @@ def test_a_dry_run_for_another_gpu_ends_with_the_command_that_plans_for_it(conso
     assert "on Tesla T4" in console(*planned.split()).out
 
 
+def test_a_plan_without_a_workload_is_of_a_training(console: Console) -> None:
+    (planned,) = console("suggest", "--dataset", "umls", "--gpu", "t4", "--json").json()
+    assert planned["job"]["workload"] == "train" and planned["job"]["train"]["dataset"] == "umls"
+    assert "Usage: kgops suggest" in console("suggest", "--help").out
+
+
 @pytest.mark.parametrize("typed", ["run again 1", "rerun small", "again 1"])
 def test_again_is_a_word_of_its_own(console: Console, typed: str) -> None:
     planned = console(*typed.split(), "--seed", "7", "--dry-run", "--json").json()["job"]
@@ -93,6 +100,7 @@ def test_again_is_a_word_of_its_own(console: Console, typed: str) -> None:
     ("typed", "meant"),
     [
         ("delete --cancelled --yes", "'state:cancelled'"),
+        ("delete --status cancelled --yes", "'state:cancelled'"),
         ("delete --state cancelled --older-than=30d --yes", "'state:cancelled older:30d'"),
         ("stop --tag night --grace 5", "'tag:night'"),
         ("export --tag night --to csv", "'tag:night'"),
