@@ -63,7 +63,7 @@ def _chart(
     if len(drawn) == 1:
         lines = [[Piece(line, "accent")] for line in braille(drawn[0], inner, _HEIGHT, low, high)]
     else:
-        lines = overlay(drawn, _LETTERS, inner, _HEIGHT, low, high, chosen=0)
+        lines = overlay(drawn, _LETTERS, inner, _HEIGHT, low, high)
     out = []
     for y, line in enumerate(lines):
         at = max(values) if y == 0 else min(values) if y == _HEIGHT - 1 else None

@@ -148,13 +148,11 @@ class Compare(MarksCharts):
             runs = self._comparison.runs
             body.styles.height = len(runs)
             body.show(compare_page.run_rows(self._comparison, width))
-            chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
             self._drawn_key = body.key
             self.set_class(self._is_wide, "wide")
             detail, curves = (self.query_one(id, Lines) for id in ("#detail", "#curves"))
             drawn = compare_page.charts(
                 self._curves,
-                chosen,
                 (curves if self._is_wide else detail).room,
                 self.chart,
                 curves.lines_of_room,

@@ -74,11 +74,8 @@ def detail_rows(
 # --- curves ---
 
 
-def charts(
-    curves: Sequence[Curves], chosen: int, width: int, marked: str | None, lines: int = 0
-) -> list[Row]:
-    """Side by side, as many as fit, to fill so many lines. `chosen`: the run whose curve stands out; `marked`: the
-    chart that Enter zooms."""
+def charts(curves: Sequence[Curves], width: int, marked: str | None, lines: int = 0) -> list[Row]:
+    """Side by side, as many as fit, to fill so many lines. `marked`: the chart that Enter zooms."""
     if not curves:
         return []
     across = max(min(width // _NARROWEST, 3, len(curves)), 1)
@@ -88,7 +85,7 @@ def charts(
     out = [text_row("CURVES", width, "head")]
     for start in range(0, len(curves), across):
         drawn = [
-            [chart_heading(one.name, number, one.name == marked, each), *_chart(one, chosen, each, height)]
+            [chart_heading(one.name, number, one.name == marked, each), *_chart(one, each, height)]
             for number, one in enumerate(curves[start : start + across], start + 1)
         ]
         out += [BLANK] if start else []
@@ -96,7 +93,7 @@ def charts(
     return out
 
 
-def _chart(one: Curves, chosen: int, width: int, height: int) -> list[list[Piece]]:
+def _chart(one: Curves, width: int, height: int) -> list[list[Piece]]:
     """Chart and range of steps."""
     points = [point for run in one.runs for point in run]
     known = [value for _, value in points if value is not None]
@@ -104,7 +101,7 @@ def _chart(one: Curves, chosen: int, width: int, height: int) -> list[list[Piece
     first, last = min(step for step, _ in points), max(step for step, _ in points)
     inner = width - _AXIS - 1
     values = [on_axis(run, first, last, 2 * inner) for run in one.runs]
-    lines = overlay(values, LETTERS, inner, height, low, high, chosen=chosen)
+    lines = overlay(values, LETTERS, inner, height, low, high)
     out = []
     for y, line in enumerate(lines):
         label = short_amount(high) if y == 0 else short_amount(low) if y == height - 1 and high > low else ""

@@ -26,24 +26,26 @@ class Layer(NamedTuple):
 
 
 def overlay(
-    curves: Sequence[Values], signs: str, width: int, height: int, low: float, high: float, *, chosen: int
+    curves: Sequence[Values], signs: str, width: int, height: int, low: float, high: float
 ) -> list[list[Piece]]:
-    """Lines of pieces, each `width` wide. The chosen curve is uppermost."""
+    """Lines of pieces, each `width` wide."""
     layers = [Layer(values, hue, sign, hue) for values, sign, hue in zip(curves, signs, HUES, strict=False)]
-    return [joined(line) for line in cells(layers, width, height, low, high, top=chosen)]
+    return [joined(line) for line in cells(layers, width, height, low, high)]
 
 
 def cells(
-    layers: Sequence[Layer], width: int, height: int, low: float, high: float, *, top: int
+    layers: Sequence[Layer], width: int, height: int, low: float, high: float, *, top: int | None = None
 ) -> list[list[Cell]]:
-    """Lines of cells: where curves share one, dots of all, whose tones take turns from column to column."""
+    """Lines of cells: where curves share one, dots of all in the tone of the uppermost, which is first `top`. Without
+    `top`, the tones of lettered curves take turns from column to column."""
     drawn = [braille(layer.values, width, height, low, high) for layer in layers]
     signed = [i for i, layer in enumerate(layers) if layer.sign and i != top]
-    if 0 <= top < len(layers) and layers[top].sign:
+    if top is not None and layers[top].sign:
         signed.append(top)
     letters = _sign_positions(drawn, signed[::-1])
     order = sorted(range(len(layers)), key=lambda i: (i != top, not layers[i].sign))
-    return [[_cell(layers, drawn, letters, order, y, x) for x in range(width)] for y in range(height)]
+    turns = top is None
+    return [[_cell(layers, drawn, letters, order, turns, y, x) for x in range(width)] for y in range(height)]
 
 
 def _cell(
@@ -51,6 +53,7 @@ def _cell(
     drawn: Sequence[Sequence[str]],
     letters: Mapping[tuple[int, int], int],
     order: Sequence[int],
+    turns: bool,
     y: int,
     x: int,
 ) -> Cell:
@@ -61,7 +64,9 @@ def _cell(
     present = [i for i in order if dots[i]]
     if not present:
         return " ", "dim"
-    return chr(_BLANK + reduce(or_, dots)), layers[present[x % len(present)]].tone
+    sharing = [i for i in present if layers[i].sign] if turns else []
+    uppermost = sharing[x % len(sharing)] if sharing else present[0]
+    return chr(_BLANK + reduce(or_, dots)), layers[uppermost].tone
 
 
 def _sign_positions(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:

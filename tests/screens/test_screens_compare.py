@@ -16,7 +16,7 @@ from test_screens_curve import dots
 
 from kgops.present.formats import width_of
 from screens.compare import Compare
-from screens.widgets.overlay import HUES, overlay
+from screens.widgets.overlay import HUES, Layer, cells, overlay
 from storage import reports, runs, series
 from storage.database import Connection, transaction
 
@@ -237,8 +237,7 @@ def test_each_curve_carries_its_letter_and_no_point_is_lost_but_under_a_letter(
     rng = random.Random(count * 100 + width)
     curves = [[rng.random() * 3 + i for _ in range(2 * width)] for i in range(count)]
     low, high = min(map(min, curves)), max(map(max, curves))
-    chosen = rng.randrange(count)
-    lines = overlay(curves, "ABCDEFGH", width, 7, low, high, chosen=chosen)
+    lines = overlay(curves, "ABCDEFGH", width, 7, low, high)
     texts = ["".join(piece.text for piece in line) for line in lines]
     assert {len(text) for text in texts} == {width}
     letters = {char for text in texts for char in text if char.isalpha()}
@@ -253,3 +252,13 @@ def test_each_curve_carries_its_letter_and_no_point_is_lost_but_under_a_letter(
             assert (x, level) in drawn or (x // 2, level // 4) in covered
     hues = {(char, piece.tone) for line in lines for piece in line for char in piece.text if char.isalpha()}
     assert hues == set(zip("ABCDEFGH"[:count], HUES, strict=False))
+
+
+def test_equal_curves_share_their_hues_and_a_chosen_one_covers_all() -> None:
+    band, *runs = (
+        Layer([1.0] * 40, "dim"),
+        *(Layer([1.0] * 40, hue, sign, hue) for hue, sign in zip(HUES, "AB", strict=False)),
+    )
+    for top, expected in ((None, set(HUES[:2])), (1, {HUES[0]}), (2, {HUES[1]})):
+        drawn = [cell for line in cells([band, *runs], 20, 1, 0.0, 2.0, top=top) for cell in line]
+        assert {tone for char, tone in drawn if char not in "AB "} == expected

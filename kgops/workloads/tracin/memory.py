@@ -176,9 +176,9 @@ def keep(s: TracinShape, test: Side) -> Made:
     kept = made.held + Counter(factors=own)
     scratch = scratch_parts(made.scratch)
     copying = kept + scratch + Counter(factors=2 * places)
-    peak = larger(
-        made.peak + scratch, copying, kept + scratch + workspace(s) + Counter(score=s.curvature_bytes)
-    )
+    products, sampling = s.curvature_bytes
+    curvature = larger(workspace(s) + Counter(score=products), Counter(score=sampling))
+    peak = larger(made.peak + scratch, copying, kept + scratch + curvature)
     return Made(kept, peak, made.scratch)
 
 

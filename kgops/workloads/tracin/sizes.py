@@ -116,17 +116,18 @@ class TracinShape:
         return 0, 0
 
     @property
-    def curvature_bytes(self) -> int:
-        """Memory of a checkpoint's curvature while it is made, beyond the part that it keeps."""
+    def curvature_bytes(self) -> tuple[int, int]:
+        """Memory of a checkpoint's curvature beyond the part that it keeps: while its products are made, and while
+        queries are sampled."""
         if self.score != "fisher":
-            return 0
+            return 0, 0
         sampled, again, root = self._curvature
         made = max(sampled, 2 * again, again + 2 * root) - again - root
         # At last only queries of a relation are sampled. Labels of a softmax are drawn in float64.
         queries = self.fisher_queries
         planes = 24 * min(TRACIN_FISHER_BLOCK, queries) * self.model.num_entities
         of_relation = 2 * sampled * min(TRACIN_FISHER_OF_RELATION, queries) // queries
-        return max(made, planes + of_relation)
+        return made, planes + of_relation
 
     @property
     def fisher_queries(self) -> int:
