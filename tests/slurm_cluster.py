@@ -54,6 +54,9 @@ NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last
 PartitionName=main Nodes=n[1-{nodes}] Default=YES State=UP PriorityTier=10 PreemptMode=REQUEUE GraceTime=0
 PartitionName=urgent Nodes=n[1-{nodes}] State=UP PriorityTier=100 PreemptMode=OFF
 """
+_GPU_CONF = """GresTypes=gpu
+PartitionName=gpu Nodes=ALL State=UP
+"""
 
 
 def missing() -> list[str]:
@@ -82,7 +85,8 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, nodes: int) -> Iterator[Cluster]:
+def cluster(folder: Path, nodes: int, *, with_gpus: bool = False) -> Iterator[Cluster]:
+    """`with_gpus`: each node has one, in a partition `gpu`. Slurm only counts them."""
     for name in ("munge", "state", "spool"):
         (folder / name).mkdir(parents=True, mode=0o700)
     key = folder / "munge" / "key"
@@ -98,6 +102,9 @@ def cluster(folder: Path, nodes: int) -> Iterator[Cluster]:
         first=first + 1,
         last=first + nodes,
     )
+    if with_gpus:
+        text = text.replace("RealMemory=2000", "RealMemory=2000 Gres=gpu:1") + _GPU_CONF
+        (folder / "gres.conf").write_text("Name=gpu File=/dev/zero\n")
     (folder / "slurm.conf").write_text(text)
     one = Cluster(folder)
     where = folder / "munge"

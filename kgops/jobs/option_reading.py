@@ -181,8 +181,11 @@ def nearest(name: str, known: Mapping[str, object]) -> str:
     meant = SHORT_NAMES.get(name)
     if meant in known:
         return f"; did you mean {meant!r}?"
-    near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else f"; known here: {', '.join(known)}" if known else ""
+    kinds = [other for other in known if other.startswith(f"{name}-")]  # `a100`: a100-40 or a100-80
+    near = kinds or difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    return f"; known here: {', '.join(known)}" if known else ""
 
 
 def joined(path: str, name: str) -> str:

@@ -150,6 +150,10 @@ def strictly(text: str) -> tuple[Term, ...]:
     return reading.terms
 
 
+# A list can be sorted by these before the first run has reported them, as right after a sweep was started.
+_METRICS_OF_ANY_TRAINING = ("mrr", "test_mrr", "valid_mrr", "loss")
+
+
 def refuse_replaced(name: str) -> None:
     """Raises Usage for a column of older versions, whatever runs there are."""
     if name in filters.REPLACED:
@@ -161,8 +165,8 @@ def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
     if name in run_list.SORTABLE:
         return Sort(name, descending=descending)
     refuse_replaced(name)
-    metrics = series.names(conn)
-    if series.split(name)[1] not in metrics:
+    metrics = (*series.names(conn), *_METRICS_OF_ANY_TRAINING)
+    if name not in metrics and series.split(name)[1] not in metrics:
         raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *metrics)))}")
     return Sort(name, metric=True, descending=descending)
 

@@ -160,3 +160,20 @@ def test_commands_take_filters(console: Console) -> None:
     refused = console("delete", "failed")
     assert refused.code == 2 and refused.out == "run 2  failed  tried\nrun 3  failed  tried\n"
     assert console("delete", "failed", "--yes").out == "run 2 deleted\nrun 3 deleted\n"
+
+
+def test_a_list_is_sorted_by_a_metric_that_no_run_has_yet(console: Console) -> None:
+    """As right after a sweep was started; a metric that nobody reports is still refused."""
+    listed = console("runs", "tag:old", "--sort", "test_mrr")
+    assert listed.code == 0 and "exec" in listed.out
+    assert "cannot sort by 'test_mr'; did you mean 'test_mrr'?" in console("runs", "--sort", "test_mr").err
+
+
+def test_a_gpu_of_several_sizes_is_answered_with_each(console: Console) -> None:
+    told = console("suggest", "train", "--dataset", "nations", "--gpu", "a100").err
+    assert "did you mean 'a100-40' or 'a100-80'?" in told
+
+
+def test_the_log_of_a_training_has_its_validations(console: Console) -> None:
+    lines = console("logs", "small", "--grep", "epoch 1").out.splitlines()
+    assert lines[0].startswith("epoch 1: loss ") and lines[1].startswith("epoch 1: valid_mrr ")

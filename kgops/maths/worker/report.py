@@ -62,6 +62,7 @@ class Progress:
 
 
 _LONGEST_NOTE = 2000  # characters of a line in the log
+_LOSS_EVERY_S = 10.0
 
 
 class Reporter:
@@ -77,6 +78,7 @@ class Reporter:
         self.requested_options: Mapping[str, Any] | None = None  # the job's options before OOM fallbacks
         self.libraries_mib: float | None = None  # of host memory, before any data was read
         self._logged: dict[str, str] = {}  # by option, of this stage
+        self._next_loss = 0.0  # when the log gets another loss; it gets every validation
         self._read_data = False  # whether its digests were reported
         self._reserved = 0  # bytes of the GPU, as last reported
         path = os.environ.get("KGOPS_EVENTS")
@@ -161,6 +163,10 @@ class Reporter:
 
     def metric(self, name: str, value: float, step: int) -> None:
         self.send(events.METRIC, name=name, value=value, step=step)
+        due = time.monotonic() >= self._next_loss if name == "loss" else name in ("valid_mrr", "valid_mae")
+        if due and self._has_log:
+            print(f"epoch {step}: {name} {value:.4g}", flush=True)
+            self._next_loss = time.monotonic() + _LOSS_EVERY_S
 
     def memory(self, **mib: float) -> None:
         self.send(events.MEMORY, mib=mib)
