@@ -29,7 +29,7 @@ from benchmarks.explain_protocol import REMOVED_HEADS, Removed, removals, traine
 from benchmarks.lds import LDS_HEADS, Compared, compared
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.train.settings import TrainSettings
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,7 +24,7 @@ from kgops.maths.tracin.retraining import FitAgain, Journal
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 
 @dataclass(frozen=True)

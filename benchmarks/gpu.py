@@ -36,7 +36,7 @@ from kgops.maths.train.settings import TrainSettings, resolve_precision
 from kgops.maths.trials import peers
 from kgops.maths.trials.train_step import Contender, measure, synthetic
 from kgops.workloads.graphs.counts import counted_table
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 COMMAND = "python -m benchmarks.gpu"
 MIB = 2**20

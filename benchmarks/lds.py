@@ -30,7 +30,7 @@ from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.maths.train.loop import fit
 from kgops.maths.train.losses import ALL, SMOOTHED_OVER
 from kgops.maths.train.settings import TrainSettings
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 OUTPUTS = ("logit", "margin")
 LDS_HEADS = (

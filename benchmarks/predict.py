@@ -34,7 +34,7 @@ from kgops.maths.predict.scores import scorer_of
 from kgops.maths.train.evaluate import TailScores, split
 from kgops.maths.trials import peers
 from kgops.workloads.predict.options import PREDICT_CHUNK, PREDICT_ENCODED
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 COMMAND = "python -m benchmarks.predict"
 _TOP, _MANY, _COMPARED, _BEST = 50, 1000, 200, 1000

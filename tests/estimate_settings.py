@@ -10,7 +10,7 @@ from typing import Any
 
 from kgops.jobs.job import Job
 from kgops.workloads.job_files import read_job
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 _FLOP = 2e10  # of a whole setting, at most
 _CHUNK_SCORES = 1 << 24

@@ -9,7 +9,7 @@ import torch
 from kgops.maths.explain.prediction import Prediction, Query
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.evaluate import KnownAnswers
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 ENTITIES, RELATIONS, HEAD = 14, 3, 2
 

@@ -25,7 +25,7 @@ from kgops.maths.models.pykeen_bridge import load_pykeen, to_pykeen_state
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.shards import Shards, Tile
 from kgops.maths.train.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 pytestmark = pytest.mark.usefixtures("bounded")
 

@@ -28,7 +28,7 @@ from kgops.maths.train.step import TrainStep
 from kgops.maths.train.worker import model_config, train_settings
 from kgops.workloads.job_files import read_job, read_job_file
 from kgops.workloads.train import recipes
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 QUICK = ["codex-s", "fb15k-237", "kinships", "umls", "wn18rr"]
 NAMES = sorted([*QUICK, "fb15k-237-best"])

@@ -84,7 +84,7 @@ def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> N
 @pytest.mark.parametrize("both_directions", [False, True])
 def test_queries_of_a_block_are_those_that_tracin_finds_in_it(tmp_path: Path, both_directions: bool) -> None:
     from kgops.maths.models.conve import ConvE
-    from kgops.workloads.train.job import ConvEConfig
+    from kgops.workloads.train.models import ConvEConfig
 
     files = written(tmp_path, 900, seed=4)
     graph, counts = read_graph(Path(files["train"])), counts_of({"train": files["train"]})

@@ -33,7 +33,7 @@ from kgops.workloads.tracin.options import (
     TRACIN_VALIDATED_TESTS,
 )
 from kgops.workloads.tracin.sizes import tracin_shape
-from kgops.workloads.train.job import ConvEConfig, buffer_bytes, model_of_config, weight_sizes
+from kgops.workloads.train.models import ConvEConfig, buffer_bytes, model_of_config, weight_sizes
 from kgops.workloads.train.options import EVALUATION_ENCODED, EVALUATION_QUERIES, TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 

@@ -24,7 +24,7 @@ from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.evaluate.job import evaluate_options
-from kgops.workloads.train.job import step_gflop
+from kgops.workloads.train.models import step_gflop
 from kgops.workloads.train.options import EVALUATION_QUERIES
 
 _MOST_NOTED = 20  # triples that cannot be ranked

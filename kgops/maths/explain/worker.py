@@ -39,7 +39,7 @@ from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.explain.job import EXPLANATIONS, cost_of, explain_options
-from kgops.workloads.train.job import step_gflop
+from kgops.workloads.train.models import step_gflop
 
 
 def explain_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:

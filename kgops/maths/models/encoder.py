@@ -21,7 +21,7 @@ import torch
 
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.products import add_product, column_sums, mm_into
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 
 class Buffers:

@@ -16,7 +16,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 # Format of checkpoints that a run of PyKEEN's pipeline keeps; see `pykeen_models`.
 KEPT_FORMAT = "kgops pykeen checkpoint"

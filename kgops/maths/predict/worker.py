@@ -55,7 +55,7 @@ from kgops.workloads.predict.job import (
 )
 from kgops.workloads.predict.options import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.workloads.registry import values_of
-from kgops.workloads.train.job import step_gflop
+from kgops.workloads.train.models import step_gflop
 
 
 def predict(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:

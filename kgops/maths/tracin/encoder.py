@@ -18,7 +18,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
 from kgops.maths.models.products import addmm, mm_buffered, product
 from kgops.maths.tracin.models import all_parameters
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 _CONV_PART = (
     "conv.weight",

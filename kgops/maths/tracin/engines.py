@@ -13,7 +13,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import CosineEngine, Engine, FisherEngine, Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.models import check_ready, facts_of
-from kgops.workloads.train.job import step_gflop
+from kgops.workloads.train.models import step_gflop
 
 
 class AnyEngine(Protocol):

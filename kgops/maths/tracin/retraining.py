@@ -26,7 +26,7 @@ from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Progress, Report
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 _NEVER_S = 1e12  # a training that is short is not saved on the way
 

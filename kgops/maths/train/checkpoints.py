@@ -20,7 +20,7 @@ from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.worker.entry import is_forced
 from kgops.maths.worker.out_of_memory import is_out_of_memory
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 
 def forced_difference(graph: Graph, trained: Mapping[str, str]) -> str | None:

@@ -28,7 +28,8 @@ from kgops.maths.worker.outputs import NOTHING_BEST, open_results, publish_resul
 from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.registry import values_of
 from kgops.workloads.shared_options import TRIPLES
-from kgops.workloads.train.job import ConvEConfig, step_gflop, training_options
+from kgops.workloads.train.job import training_options
+from kgops.workloads.train.models import ConvEConfig, step_gflop
 from kgops.workloads.train.options import DEFAULT_LOSS
 
 

@@ -25,7 +25,7 @@ from kgops.maths.trials.interleaved import read_arguments, run_trials
 from kgops.maths.trials.train_step import synthetic
 from kgops.maths.trials.training import few_batches
 from kgops.maths.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult, Variant, device, run
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 MIB = 2**20
 Loss = Callable[[ConvE, Batch], torch.Tensor]

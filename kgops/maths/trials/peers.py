@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.products import add_product, mm_into
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
 from kgops.maths.trials import peers
 from kgops.maths.trials.variants import peak_live_bytes, run
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 MIB = 2**20
 

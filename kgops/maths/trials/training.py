@@ -38,7 +38,7 @@ from kgops.maths.trials.variants import (
     needs_a_gpu,
     run,
 )
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 WARM_UP = 3  # steps
 CLEANUP_EVERY = 8  # batches, as in the group's script

@@ -14,7 +14,7 @@ from kgops.jobs.on_device import cpu_processes
 from kgops.maths.models.products import note_of_library
 from kgops.maths.worker.memory_cleanup import OFF, CudaMemory, MemoryCleanup
 from kgops.maths.worker.report import Reporter
-from kgops.workloads.train.job import threads_for
+from kgops.workloads.train.models import threads_for
 
 _MIB = 1 << 20
 

@@ -26,7 +26,7 @@ from kgops.workloads.plan import (
     nothing,
     timed,
 )
-from kgops.workloads.train.job import ConvEConfig, buffer_bytes, kernel, weight_bytes
+from kgops.workloads.train.models import ConvEConfig, buffer_bytes, kernel, weight_bytes
 from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED, EVALUATION_QUERIES
 from kgops.workloads.train.plan import trained_model
 

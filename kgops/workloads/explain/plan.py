@@ -30,7 +30,7 @@ from kgops.workloads.tracin.memory import (
     retraining,
 )
 from kgops.workloads.tracin.sizes import TracinShape, fisher_shape, retrained_shape
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 from kgops.workloads.train.plan import trained_model
 from kgops.workloads.train.sizes import TrainShape
 

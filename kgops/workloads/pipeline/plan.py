@@ -26,7 +26,8 @@ from kgops.workloads.tracin.job import single_device_reason
 from kgops.workloads.tracin.job import tracin_options as applied_in_tracin
 from kgops.workloads.tracin.sizes import tests_of
 from kgops.workloads.train import plan as train
-from kgops.workloads.train.job import model_of_settings, training_options
+from kgops.workloads.train.job import training_options
+from kgops.workloads.train.models import model_of_settings
 
 _MADE = "results/checkpoints", "results/best_model.pt"  # by the training, for the stages after it
 

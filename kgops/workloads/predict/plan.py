@@ -42,7 +42,7 @@ from kgops.workloads.predict.options import (
     PREDICT_WAITING,
 )
 from kgops.workloads.tracin.memory import loaded, model_bytes
-from kgops.workloads.train.job import ConvEConfig, kernel
+from kgops.workloads.train.models import ConvEConfig, kernel
 from kgops.workloads.train.plan import trained_model
 
 

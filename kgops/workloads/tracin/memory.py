@@ -31,8 +31,8 @@ from kgops.workloads.tracin.options import (
     tests_ranked_at_once,
 )
 from kgops.workloads.tracin.sizes import EXACT, TracinShape, compared_ways
-from kgops.workloads.train.job import ConvEConfig, buffer_bytes, weight_bytes
 from kgops.workloads.train.memory import peak_memory as peak_of_training
+from kgops.workloads.train.models import ConvEConfig, buffer_bytes, weight_bytes
 from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_QUERIES
 from kgops.workloads.train.sizes import TrainShape
 

@@ -43,7 +43,7 @@ from kgops.workloads.tracin.options import (
     TRACIN_TESTS_IN_RECORD,
 )
 from kgops.workloads.tracin.sizes import TracinShape, tests_of, tracin_shape
-from kgops.workloads.train.job import ConvEConfig, kernel, model_of_config, step_gflop, threads_for
+from kgops.workloads.train.models import ConvEConfig, kernel, model_of_config, step_gflop, threads_for
 from kgops.workloads.train.plan import config_beside, trained_model
 
 EXACT = {

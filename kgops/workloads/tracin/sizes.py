@@ -26,7 +26,7 @@ from kgops.workloads.tracin.options import (
     TRACIN_TEST_BYTES,
     TRACIN_TESTS,
 )
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 from kgops.workloads.train.options import TRAIN_LOSS
 from kgops.workloads.train.sizes import TrainShape, shape_of_training
 

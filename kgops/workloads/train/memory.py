@@ -11,7 +11,7 @@ from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import cublas_workspace
 from kgops.workloads.graphs.counts import Answers
 from kgops.workloads.memory.phases import PeakMemory, Phases, Tensor
-from kgops.workloads.train.job import buffer_bytes, weight_sizes
+from kgops.workloads.train.models import buffer_bytes, weight_sizes
 from kgops.workloads.train.options import (
     COLUMN_FOLDS,
     EVALUATION_CHUNK,

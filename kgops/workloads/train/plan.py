@@ -41,15 +41,8 @@ from kgops.workloads.plan import (
     with_options,
 )
 from kgops.workloads.train import memory
-from kgops.workloads.train.job import (
-    ConvEConfig,
-    buffer_bytes,
-    kernel,
-    model_of_config,
-    pykeen_options,
-    training_options,
-    weight_bytes,
-)
+from kgops.workloads.train.job import pykeen_options, training_options
+from kgops.workloads.train.models import ConvEConfig, buffer_bytes, kernel, model_of_config, weight_bytes
 from kgops.workloads.train.options import TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 

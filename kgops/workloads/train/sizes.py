@@ -16,7 +16,7 @@ from kgops.jobs.on_device import CUDA_GRAPH_MODES
 from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.number_formats import applied_precision
 from kgops.workloads.shared_options import LARGEST_GROUP
-from kgops.workloads.train.job import ConvEConfig, model_of_settings
+from kgops.workloads.train.models import ConvEConfig, model_of_settings
 from kgops.workloads.train.options import (
     GRAPH_WARM_UP,
     LOSS_EVERY,

@@ -14,7 +14,7 @@ from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.trials.variants import peak_live_bytes
 from kgops.workloads.evaluate.plan import EvaluateShape, peak_memory
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 _RANKS = ("test_mrr", "test_mean_rank", "test_hits_at_1", "test_hits_at_10")
 

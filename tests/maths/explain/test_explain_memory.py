@@ -18,7 +18,7 @@ from kgops.workloads.explain.options import EXPLAIN_RIVALS
 from kgops.workloads.explain.plan import influences
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.tracin.sizes import fisher_shape
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 HEAD, TAIL = 5, 7
 

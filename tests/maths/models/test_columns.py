@@ -13,7 +13,7 @@ from kgops.maths.models.encoder import Buffers
 from kgops.maths.models.products import column_maxima, column_sums, fold_columns
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.losses import EntityLoss, Positives
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 from kgops.workloads.train.options import COLUMN_FOLDS
 
 ROWS = [1, COLUMN_FOLDS - 1, COLUMN_FOLDS, COLUMN_FOLDS + 1, 1000, 14541]

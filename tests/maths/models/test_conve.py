@@ -12,7 +12,7 @@ from kgops.errors import Usage
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers, FusedEncoder
 from kgops.maths.models.encoder import _unit as unit_of
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)

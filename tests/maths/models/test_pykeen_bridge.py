@@ -14,7 +14,7 @@ from pykeen.models import TransE
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import from_pykeen_state, load_pykeen, to_pykeen_state
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)

@@ -13,7 +13,7 @@ from kgops.maths.trials.variants import peak_live_bytes
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.predict.options import PREDICT_SPARE
 from kgops.workloads.predict.plan import PredictShape, ranking
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 SOFTMAX = Probability("softmax")
 

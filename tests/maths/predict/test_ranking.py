@@ -18,7 +18,7 @@ from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.predict.pairs import best_pairs
 from kgops.maths.predict.ranking import Answers, Probability, answers, probability_of, realistic_ranks
 from kgops.maths.predict.scores import scorer_of
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 NONE = Probability(None)
 _QUESTIONS = 200

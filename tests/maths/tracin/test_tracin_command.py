@@ -22,7 +22,7 @@ from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TARGET
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.job_files import read_job
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 
 def test_every_flag_of_the_groups_scripts_is_accepted_and_what_buys_nothing_is_said(

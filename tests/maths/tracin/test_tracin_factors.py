@@ -14,7 +14,7 @@ from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors, factors_of
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
 from kgops.maths.tracin.products import pair_scores, self_scores
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 torch.set_num_threads(1)
 

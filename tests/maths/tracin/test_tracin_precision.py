@@ -25,7 +25,7 @@ from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.settings import Precision
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 
 def a_model(dtype: torch.dtype = torch.float32) -> ConvE:

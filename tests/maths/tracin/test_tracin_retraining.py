@@ -21,7 +21,7 @@ from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 torch.set_num_threads(1)
 

@@ -19,7 +19,7 @@ from kgops.maths.tracin.models import last_layers
 from kgops.maths.tracin.results import Ranking, TopK
 from kgops.maths.tracin.scan import AllScores, TopTriples, scan, self_influence
 from kgops.maths.train.batches import inverse_triples, query_rows
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 torch.set_num_threads(1)
 

@@ -16,7 +16,7 @@ from kgops.maths.tracin.engines import engine_for
 from kgops.maths.tracin.loss import LOGIT, TARGET, TracinLoss
 from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.batches import inverse_triples, query_rows
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 torch.set_num_threads(1)
 

@@ -16,7 +16,7 @@ from kgops.errors import Unavailable
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train import checkpoints
 from kgops.maths.train.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)

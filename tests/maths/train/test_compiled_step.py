@@ -20,7 +20,7 @@ from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.loop import FitResult, fit
 from kgops.maths.train.settings import TrainSettings
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 # torch's compiler warns of torch's own deprecations while it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -15,7 +15,7 @@ from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.settings import TrainSettings, resolve_precision
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SETTINGS = TrainSettings(num_epochs=4, batch_size=64, validate_every=2, seed=3, learning_rate=3e-3)

@@ -14,7 +14,7 @@ from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import from_pykeen_state
 from kgops.maths.train.evaluate import Evaluation, Evaluator
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)

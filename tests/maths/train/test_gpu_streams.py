@@ -22,7 +22,7 @@ from kgops.maths.train.batches import Batch
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 pytestmark = [pytest.mark.gpu, pytest.mark.long]
 

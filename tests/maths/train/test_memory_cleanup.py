@@ -27,7 +27,7 @@ from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.memory_cleanup import OFF, SHARE, CudaMemory, GpuMemory, MemoryCleanup
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 MIB = 1 << 20
 

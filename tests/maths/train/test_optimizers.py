@@ -22,7 +22,7 @@ from kgops.maths.train.optimizers import (
     set_rate,
 )
 from kgops.maths.train.step import TrainStep
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 # An optimizer imports torch's compiler.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

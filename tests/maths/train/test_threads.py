@@ -8,7 +8,7 @@ import pytest
 from driving import Console
 from recording import events
 
-from kgops.workloads.train.job import ConvEConfig, step_gflop, threads_for
+from kgops.workloads.train.models import ConvEConfig, step_gflop, threads_for
 
 
 def test_the_number_of_threads_depends_on_step_size_and_cores_alone() -> None:

@@ -23,7 +23,7 @@ from kgops.maths.train.losses import EntityLoss
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)

@@ -33,7 +33,7 @@ from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.workloads.job_files import read_job
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig
 
 pytestmark = pytest.mark.gpu
 LARGE = 1000  # elements
