@@ -58,12 +58,12 @@ def trained_or_read(
         fit(model, graph, settings, folder / "base", Silent())
         return Model(graph, model.eval(), settings)
     loaded = load_checkpoint(base, graph, device=torch.device("cpu"), learning_rate=1.0)
-    model = loaded.checkpoint.model
-    if not isinstance(model, ConvE) or loaded.settings is None or loaded.epoch is None:
+    read = loaded.checkpoint.model
+    if not isinstance(read, ConvE) or loaded.settings is None or loaded.epoch is None:
         raise BadInput(
             f"{base} is no checkpoint of a ConvE that kgops trained.", hint="name a best_model.pt."
         )
-    return Model(graph, model.eval(), replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch))
+    return Model(graph, read.eval(), replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from benchmarks.measure import quietness
 from kgops.errors import KgopsError
 from kgops.experiments.fingerprint import fingerprint
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.trials import peers
@@ -158,7 +158,7 @@ def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
     return {own: float(result.get_metric(f"both.realistic.{far}")) for own, far in names.items()}
 
 
-def in_pykeen(model: ConvE, factory: Any) -> Any:
+def in_pykeen(model: EntityModel, factory: Any) -> Any:
     """PyKEEN's ConvE with these weights."""
     from pykeen.models import ConvE as PykeenConvE
 

@@ -26,7 +26,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.worker import run_on_graph
 from kgops.maths.train.checkpoints import Checkpoint, write_checkpoint
 from kgops.maths.train.settings import TrainSettings
-from kgops.maths.train.worker import train_conve
+from kgops.maths.train.worker import train_own
 from kgops.maths.trials.variants import peak_live_bytes
 from kgops.maths.worker.devices import limit_gpu
 from kgops.maths.worker.entry import StopRequest
@@ -103,7 +103,7 @@ def compare_train(setting: TrainSetting, seed: int, target: TargetDevice = CPU) 
 
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            train_conve(job, _copy(graph), target.device, Path(folder), SilentReporter(), StopRequest())
+            train_own(job, _copy(graph), target.device, Path(folder), SilentReporter(), StopRequest())
 
     shape = train_shape(job, counts, target.gpu)
     assert shape is not None

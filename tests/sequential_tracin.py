@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.tracin.loss import TracinLoss, row_loss
 
 
 def loss_gradient(
-    model: ConvE, loss: TracinLoss, row: torch.Tensor, names: Collection[str] | None = None
+    model: EntityModel, loss: TracinLoss, row: torch.Tensor, names: Collection[str] | None = None
 ) -> tuple[torch.Tensor, ...]:
     """Gradient at one row, of all or the named parameters. The model must be in evaluation mode."""
     chosen = [p for name, p in model.named_parameters() if names is None or name in names]
@@ -26,7 +26,7 @@ def loss_gradient(
 
 
 def influence(
-    checkpoints: Sequence[tuple[ConvE, float]],
+    checkpoints: Sequence[tuple[EntityModel, float]],
     loss: TracinLoss,
     train_rows: torch.Tensor,
     test_rows: torch.Tensor,
@@ -44,7 +44,7 @@ def influence(
 
 
 def self_influence(
-    checkpoints: Sequence[tuple[ConvE, float]],
+    checkpoints: Sequence[tuple[EntityModel, float]],
     loss: TracinLoss,
     rows: torch.Tensor,
     names: Collection[str] | None = None,

@@ -21,7 +21,7 @@ from launches import launched
 
 from kgops.gpus.facts import facts_here
 from kgops.maths.graphs.triples import read_pykeen_dataset
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.build import build_model
 from kgops.maths.regress.batches import Prepared
 from kgops.maths.regress.flights import read_flights
 from kgops.maths.regress.made_flights import Sky, make_flights
@@ -68,7 +68,7 @@ def train(precision: str) -> Told:
     shape = planned("train", {"dataset": "nations", "embedding_dim": 32, "validate_every": 0}, precision)
     assert isinstance(shape, TrainShape)
     with torch.device("cuda"):
-        model = ConvE(shape.model)
+        model = build_model(shape.model)
     graph = read_pykeen_dataset("nations")
     batches = Batches(
         graph.train, inverse=True, one_positive=False, batch_size=BATCH, seed=0, device="cuda"

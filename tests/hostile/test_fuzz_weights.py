@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.pykeen_bridge import load_pykeen, to_pykeen_state
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.shards import Shards, Tile
@@ -102,7 +103,7 @@ PT_TOKENS = (
 )
 
 
-def built(path: Path) -> ConvE | None:
+def built(path: Path) -> EntityModel | None:
     found = read_checkpoint(path)
     return refused_or(found.build_model, "checkpoint")
 

@@ -25,10 +25,10 @@ from kgops.maths.train.loop import fit
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
-from kgops.maths.train.worker import model_config, train_settings
+from kgops.maths.train.worker import train_settings
 from kgops.workloads.job_files import read_job, read_job_file
 from kgops.workloads.train import recipes
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig, model_of_settings
 
 QUICK = ["codex-s", "fb15k-237", "kinships", "umls", "wn18rr"]
 NAMES = sorted([*QUICK, "fb15k-237-best"])
@@ -39,9 +39,9 @@ def test_the_script_recipe_trains_the_objective_of_train_pytorch(nations: Graph)
     data = {"train": {"dataset": "nations", "embedding_dim": 16, "output_channels": 2}, "options": {}}
     job = read_job(recipes.with_changes("script", data), "the recipe")
     settings = replace(train_settings(job), batch_size=50)
-    config = replace(
-        model_config(job.settings, nations), input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0
-    )
+    sizes = model_of_settings(job.settings, nations.num_entities, nations.num_relations)
+    assert isinstance(sizes, ConvEConfig)
+    config = replace(sizes, input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0)
     torch.manual_seed(0)
     ours = ConvE(config).double()
     theirs = copy.deepcopy(ours)
@@ -77,11 +77,7 @@ def test_a_recipe_is_a_job_that_training_accepts_and_begins_with_its_command(nam
     job = read_job_file(path)
     assert train_settings(job).batch_size == job.options["batch_size"]
 
-    class Size:
-        num_entities, num_relations = 100, 10
-
-    config: ConvEConfig = model_config(job.settings, Size())  # type: ignore[arg-type]
-    assert config.embedding_dim == job.settings["embedding_dim"]
+    assert model_of_settings(job.settings, 100, 10).embedding_dim == job.settings["embedding_dim"]
 
 
 @pytest.mark.parametrize("name", NAMES)

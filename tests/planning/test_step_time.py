@@ -18,7 +18,7 @@ from launches import launched
 from kgops.gpus.facts import facts_here
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.build import build_model
 from kgops.maths.predict.pairs import best_pairs
 from kgops.maths.predict.ranking import answers, probability_of
 from kgops.maths.predict.scores import scorer_of
@@ -138,7 +138,7 @@ def test_a_training_step_launches_what_was_planned(
 
     def train(epochs: int) -> None:
         with torch.device("cuda"):
-            model = ConvE(shape.model)
+            model = build_model(shape.model)
         fit(model, nations, replace(settings, num_epochs=epochs), tmp_path / str(epochs), Nobody())
 
     train(1)  # what a process does once, it has done
@@ -154,7 +154,7 @@ def test_a_block_of_tracin_launches_what_was_planned(loss: TracinLoss, nations: 
     shape = shape_of(training())
     assert isinstance(shape, TrainShape)
     with torch.device("cuda"):
-        model = ConvE(shape.model).eval()
+        model = build_model(shape.model).eval()
 
     def trace(block: int) -> None:
         points = [TracinCheckpoint(model, 0.1)]
@@ -227,7 +227,7 @@ def test_a_block_of_answers_launches_what_was_planned(
     counts = counts_of(training().settings, None)
     assert isinstance(trained, TrainShape) and counts is not None
     with torch.device("cuda"):
-        model = ConvE(trained.model).eval()
+        model = build_model(trained.model).eval()
     scorer, probability = scorer_of(model, chunk), probability_of({"name": "kvsall-bce"}, model)
     some = nations.train[:asked]
     questions = torch.stack([some[:, 0], some[:, 1], torch.zeros(asked, dtype=torch.long)], dim=1)

@@ -13,7 +13,7 @@ from kgops.errors import BadInput, Usage
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.predict.worker import load_model
 from kgops.maths.tracin.test_triples import from_file
 from kgops.maths.train.evaluate import Evaluation, Evaluator, quality_table
@@ -84,7 +84,7 @@ def _ranked(
     stop: StopRequest,
 ) -> Evaluation:
     known = torch.cat([graph.train, graph.valid, graph.test, triples])
-    if isinstance(model, ConvE):
+    if isinstance(model, EntityModel):
         choose_threads(step_gflop(model.config, EVALUATION_QUERIES) / 3, "a block", device, report)
         progress = Progress(report, "evaluate", "query")
         ranked = Evaluator(known, graph.num_entities, device=device)(

@@ -11,7 +11,7 @@ import torch
 from kgops.errors import BadInput
 from kgops.jobs.option import not_a_triple, triple_in
 from kgops.maths.graphs.vocabulary import is_comment, read_lines, shown
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.predict.questions import NamedVocabulary
 from kgops.maths.tracin.blocks import FisherEngine, Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Training
@@ -63,7 +63,7 @@ class Prediction:
     """`known` are true answers to the question in any file. A model without inverse relations is asked for tails."""
 
     @torch.no_grad()
-    def __init__(self, model: ConvE, query: Query, known: torch.Tensor) -> None:
+    def __init__(self, model: EntityModel, query: Query, known: torch.Tensor) -> None:
         self.query = query
         self._row = given, relation, answer = query.row(inverse=model.config.inverse)
         at = torch.tensor([[given], [relation]], device=model.entities.device)
@@ -178,7 +178,7 @@ def _resolved(
 class Influences:
     """Of training triples on the logits of a prediction and its rivals."""
 
-    def __init__(self, model: ConvE, training: Training, *, seed: int = 0) -> None:
+    def __init__(self, model: EntityModel, training: Training, *, seed: int = 0) -> None:
         settings = Settings(score="fisher", training=training, seed=seed)
         # Facts that are learnt well have no gradient under 1vsAll, and are forgotten all the same without their sample.
         self._engine = FisherEngine(TracinCheckpoint(model, 1.0), settings, labels=True)

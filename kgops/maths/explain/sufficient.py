@@ -17,14 +17,16 @@ import torch
 from kgops.maths.explain.prediction import Influences, Prediction, Query, facts_of, is_itself
 from kgops.maths.explain.verify import ALL, RANDOM, SETS, Verified, ranks_without, seeds_after, triples_said
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.predict.known import KnownTriples
 from kgops.maths.tracin.retraining import Journal, Retrain
 
 OTHERS = 10  # heads that a set is carried over to, as in Kelpie
 
 
-def others_of(model: ConvE, query: Query, known: KnownTriples, draw: torch.Generator) -> list[Prediction]:
+def others_of(
+    model: EntityModel, query: Query, known: KnownTriples, draw: torch.Generator
+) -> list[Prediction]:
     """The prediction for `OTHERS` randomly drawn other heads (tails, where heads are asked for). For them this answer
     is not known, and the model does not rank it first. Entities with the relation come first."""
     order = torch.randperm(len(model.entities), generator=draw)

@@ -17,7 +17,7 @@ from kgops.maths.explain.prediction import Query
 from kgops.maths.explain.sufficient import Additions, sentence_of
 from kgops.maths.explain.verify import ALL, KINDS, SETS, Verified, rows_of, smallest, verified
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.maths.tracin.retraining import FitAgain, Journal
 from kgops.maths.tracin.validate import JOURNAL
@@ -115,7 +115,7 @@ class TrainingAgain:
 
     def _again(self, graph: Graph, tests: torch.Tensor) -> FitAgain:
         model = self.loaded.checkpoint.model
-        assert isinstance(model, ConvE)
+        assert isinstance(model, EntityModel)
         return FitAgain(
             *(graph, tests, model.config, self._training, self.folder, self.report),
             device=model.entities.device,

@@ -26,7 +26,7 @@ from kgops.maths.explain.prediction import (
 from kgops.maths.explain.sufficient import others_of, sufficient
 from kgops.maths.explain.verification import Checked, TrainingAgain
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.products import without_tf32
 from kgops.maths.predict.known import NamedGraph
 from kgops.maths.predict.worker import load_model
@@ -90,7 +90,7 @@ class _Work(NamedGraph):
 
     def run(self, wanted: list[Asked], loaded: LoadedCheckpoint, results: Path) -> dict[str, float]:
         model = loaded.checkpoint.model
-        if not isinstance(model, ConvE):
+        if not isinstance(model, EntityModel):
             raise BadInput(
                 f"{loaded.path} is a {type(model).__name__}; only ConvE can be explained.",
                 hint="`kgops tracin --loss target` attributes predictions of other models.",
@@ -140,7 +140,7 @@ class _Work(NamedGraph):
         except Interrupted as error:
             raise Stopped from error
 
-    def _explained(self, one: Asked, model: ConvE, influences: Influences) -> Explained:
+    def _explained(self, one: Asked, model: EntityModel, influences: Influences) -> Explained:
         query = one.query
         if query is None:
             a, b, c = one.texts

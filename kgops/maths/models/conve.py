@@ -6,11 +6,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from kgops.maths.models.entity_model import EntityModel
 from kgops.workloads.train.models import ConvEConfig
 
 
-class ConvE(nn.Module):
-    """Scores of every tail for (head, relation) pairs; `relations` are rows, inverses included."""
+class ConvE(EntityModel):
+    config: ConvEConfig
 
     def __init__(self, config: ConvEConfig) -> None:
         super().__init__()
@@ -67,16 +68,3 @@ class ConvE(nn.Module):
             maps = self.feature_norm(maps)
         maps = F.dropout2d(F.relu(maps), self.config.feature_map_dropout, self.training)
         return self.finish(self.project(maps.flatten(1)))
-
-    def encode(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
-        """One vector for each (head, relation): (batch, embedding_dim)."""
-        return self.encode_rows(self.entities[heads], self.relations[relations])
-
-    def forward(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
-        """Scores of all entities as tails: (batch, num_entities)."""
-        return torch.addmm(self.biases, self.encode(heads, relations), self.entities.t())
-
-    def score_triples(self, triples: torch.Tensor) -> torch.Tensor:
-        """One score for each (head, relation row, tail): (batch,)."""
-        x = self.encode(triples[:, 0], triples[:, 1])
-        return (x * self.entities[triples[:, 2]]).sum(-1) + self.biases[triples[:, 2]]

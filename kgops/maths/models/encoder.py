@@ -278,6 +278,15 @@ def grad_of(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.grad
 
 
+def add_rows(total: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
+    """total[index] += rows, with repeated indices, in a deterministic order."""
+    if total.is_cuda:
+        # On a GPU index_add_ adds in the order of threads; index_put_ sorts first.
+        total.index_put_((index,), rows, accumulate=True)
+    else:
+        total.index_add_(0, index, rows)
+
+
 def run_backward(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
     """`torch.autograd.backward` without its check of the gradient's shape. That check imports code for torch.compile,
     which takes a third of a second and 34 MiB. The engine makes the same check."""

@@ -1,6 +1,6 @@
-"""Converts ConvE weights from and to PyKEEN.
+"""Converts weights from and to PyKEEN.
 
-PyKEEN keeps its layers in two Sequentials whose numbering depends on whether batch norms are there.
+PyKEEN keeps ConvE's layers in two Sequentials whose numbering depends on whether batch norms are there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
+from kgops.maths.models.vectors import VectorModel
 from kgops.workloads.train.models import ConvEConfig
 
 # Format of checkpoints that a run of PyKEEN's pipeline keeps; see `pykeen_models`.
@@ -43,9 +45,13 @@ def _keys(batch_norm: bool) -> dict[str, str]:
     return names
 
 
-def to_pykeen_state(model: ConvE) -> dict[str, torch.Tensor]:
-    """A state dict that PyKEEN's ConvE of equal sizes can load."""
+def to_pykeen_state(model: EntityModel) -> dict[str, torch.Tensor]:
+    """A state dict that PyKEEN's model of this name and equal sizes can load."""
     own = model.state_dict()
+    if isinstance(model, VectorModel):
+        tables = {_ENTITIES: own["entities"], _RELATIONS: own["relations"]}
+        return {name: model.interleaved(table).clone() for name, table in tables.items()}
+    assert isinstance(model, ConvE)
     state = {far: own[name].detach().clone() for name, far in _keys(model.config.batch_norm).items()}
     bias = state[_BIASES]
     state[_BIASES] = bias.view(-1, 1)  # PyKEEN stores each entity's bias as a row of one

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.train.evaluate import HeadScores, TailScores, split
 from kgops.workloads.predict.options import PREDICT_ENCODED, PREDICT_SCORES
 
@@ -47,11 +47,11 @@ class Scorer(Protocol):
 
 def scorer_of(model: Any, chunk: int) -> Scorer:
     """For kgops' ConvE or a PyKEEN model, in evaluation mode; the latter scores `chunk` entities at a time."""
-    return _ConvE(model) if isinstance(model, ConvE) else _Pykeen(model, chunk)
+    return _ConvE(model) if isinstance(model, EntityModel) else _Pykeen(model, chunk)
 
 
 class _ConvE:
-    def __init__(self, model: ConvE) -> None:
+    def __init__(self, model: EntityModel) -> None:
         self.model, self.num_entities, self.like = model, model.config.num_entities, model.entities.detach()
         self._at_once = max(1, min(_ENCODED_AT_ONCE, _SCORES_AT_ONCE // self.num_entities))
 

@@ -15,7 +15,7 @@ from kgops.errors import BadInput
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import shown
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.predict import questions
 from kgops.maths.predict.answer_files import (
     Listed,
@@ -241,7 +241,7 @@ class _Work:
         model = self.loaded.checkpoint.model
         device = self.scorer.like.device
         rows = min(asked or PREDICT_ENCODED, PREDICT_ENCODED)
-        gflop = step_gflop(model.config, rows) / 3 if isinstance(model, ConvE) else 0.0  # forward alone
+        gflop = step_gflop(model.config, rows) / 3 if isinstance(model, EntityModel) else 0.0  # forward alone
         choose_threads(gflop, "a block", device, self.report)
 
     def answers(self, asked: Sequence[Question], allowed: torch.Tensor | None) -> Listing:

@@ -16,11 +16,13 @@ import torch
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
+from kgops.maths.models.entity_model import EntityModel
+from kgops.maths.tracin.bilinear import BilinearEncoder
 from kgops.maths.tracin.curvature import DAMPING, Curvature, Training
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors, OtherSide, factors_of
 from kgops.maths.tracin.loss import LOGIT, TracinLoss
-from kgops.maths.tracin.models import check_ready, facts_of
+from kgops.maths.tracin.models import all_parameters, check_ready, facts_of
 from kgops.maths.tracin.products import pair_scores, self_scores
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.maths.train.evaluate import split
@@ -31,7 +33,7 @@ from kgops.workloads.tracin.options import TRACIN_BLOCK, TRACIN_CHUNK
 class TracinCheckpoint:
     """A model at one checkpoint, and the learning rate that weights its scores."""
 
-    model: ConvE | Any  # Any: PyKEEN models have no types
+    model: EntityModel | Any  # Any: PyKEEN models have no types
     learning_rate: float
 
 
@@ -83,9 +85,7 @@ class Engine:
         facts = facts_of(checkpoint.model)
         self.checkpoint, self.loss, self.settings = checkpoint, loss, settings
         self.buffers = Buffers(facts.like.device)
-        self.encoder = encoder or Encoder(
-            checkpoint.model, names, buffers=self.buffers, low=settings.precision
-        )
+        self.encoder = encoder or _encoder(checkpoint.model, names, self.buffers, settings.precision)
         self.total = facts.entities
 
     @property
@@ -146,7 +146,20 @@ class Engine:
         return own * self.checkpoint.learning_rate
 
 
-def rows_of(model: ConvE | Any, triples: torch.Tensor, both_directions: bool) -> torch.Tensor:
+def _encoder(
+    model: EntityModel, names: Collection[str] | None, buffers: Buffers, low: torch.dtype | None
+) -> Encoder:
+    if isinstance(model, ConvE):
+        return Encoder(model, names, buffers=buffers, low=low)
+
+    def score(h: torch.Tensor, r: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return (model.encode_rows(h, r) * t).sum(-1)
+
+    kept = all_parameters(model) if names is None else frozenset(names)
+    return BilinearEncoder(model.entities.detach(), model.relations.detach(), score, kept, low=low)
+
+
+def rows_of(model: EntityModel | Any, triples: torch.Tensor, both_directions: bool) -> torch.Tensor:
     """Triples with the model's relation rows; with both directions, followed by all inverses."""
     inverse = facts_of(model).inverse
     rows = query_rows(triples, inverse)
@@ -207,9 +220,10 @@ class FisherEngine(Engine):
         damping: float = DAMPING,
         labels: bool = False,
     ) -> None:
-        if not isinstance(checkpoint.model, ConvE):
+        if not isinstance(checkpoint.model, EntityModel):
             raise BadInput(
-                f"the score {settings.score} is made for kgops' ConvE, not for {type(checkpoint.model).__name__}.",
+                f"the score {settings.score} is made for models of kgops' engine, "
+                f"not for {type(checkpoint.model).__name__}.",
                 hint="choose --score tracin or --score cosine.",
             )
         if settings.training is None:

@@ -13,7 +13,7 @@ from kgops.errors import BadInput
 from kgops.jobs.data_digests import text_table
 from kgops.jobs.files import read_json
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.pykeen_bridge import KEPT_FORMAT, load_pykeen
 from kgops.maths.tracin.blocks import TracinCheckpoint
 from kgops.maths.tracin.models import facts_of
@@ -85,7 +85,7 @@ def load_checkpoint(
 
 @dataclass(frozen=True)
 class _PykeenModel:
-    model: ConvE | Any
+    model: EntityModel | Any
     learning_rate: float | None
     loss: Mapping[str, Any] | None = None
     epoch: int | None = None
@@ -121,7 +121,7 @@ def _data_beside(path: Path) -> Mapping[str, str]:
     return {}
 
 
-def _conve(path: Path, graph: Graph, trust_pickle: bool) -> ConvE:
+def _conve(path: Path, graph: Graph, trust_pickle: bool) -> EntityModel:
     # A state dict does not say whether it has inverse relations; the graph's relation count does.
     model = load_pykeen(path, trust_pickle=trust_pickle, inverse=False)
     if not model.config.inverse and model.config.num_relations == 2 * graph.num_relations:
@@ -168,7 +168,7 @@ def _check_vocabularies(path: Path, graph: Graph, entities: str | None, relation
             )
 
 
-def _check_sizes(path: Path, model: ConvE | Any, graph: Graph) -> None:
+def _check_sizes(path: Path, model: EntityModel | Any, graph: Graph) -> None:
     facts = facts_of(model)
     for have, want, kind in (
         (facts.entities, graph.num_entities, "entities"),

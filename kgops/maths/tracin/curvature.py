@@ -161,7 +161,7 @@ class Curvature:
 
     def _inputs(self, maps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The projection's inputs, and the constant that its bias is multiplied with."""
-        corrected = self._projected.times(torch.cat([maps, torch.ones_like(maps[:, :1])], dim=1))
+        corrected = self._projected.times(torch.cat([maps, maps.new_ones(len(maps), 1)], dim=1))
         return corrected[:, :-1], corrected[:, -1]
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from kgops.errors import BadInput
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.tracin.blocks import CosineEngine, Engine, FisherEngine, Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.models import check_ready, facts_of
@@ -48,7 +48,7 @@ def engine_for(
         return CosineEngine(inner, checkpoints)
     if settings.score == "fisher":
         return FisherEngine(checkpoint, settings, names)
-    if isinstance(checkpoint.model, ConvE):
+    if isinstance(checkpoint.model, EntityModel):
         return Engine(checkpoint, loss, settings, names)
     facts_of(checkpoint.model)
     check_ready(checkpoint.model)
@@ -63,10 +63,10 @@ def engine_for(
         names = {name for name, p in parameters.items() if p.requires_grad}
     # Imported here: they import PyKEEN, which takes seconds and which ConvE does not need.
     from kgops.maths.tracin.generic import GenericEngine
-    from kgops.maths.tracin.vector_models import BilinearEncoder, DistanceEngine, is_bilinear, is_distance
+    from kgops.maths.tracin.vector_models import DistanceEngine, bilinear_encoder, is_bilinear, is_distance
 
     if loss.kind != "target" and is_bilinear(checkpoint.model):
-        return Engine(checkpoint, loss, settings, encoder=BilinearEncoder(checkpoint.model, names))
+        return Engine(checkpoint, loss, settings, encoder=bilinear_encoder(checkpoint.model, names))
     if loss.kind != "target" and is_distance(checkpoint.model):
         return DistanceEngine(checkpoint, loss, settings, names)
     return GenericEngine(checkpoint, loss, settings, names)
@@ -87,9 +87,9 @@ def engines_for(
     ]
 
 
-def block_gflop(model: ConvE | Any, loss: TracinLoss, triples: int) -> float:
+def block_gflop(model: EntityModel | Any, loss: TracinLoss, triples: int) -> float:
     """Approximate GFLOP of a block of triples, to choose the number of threads."""
-    if isinstance(model, ConvE):
+    if isinstance(model, EntityModel):
         return step_gflop(model.config, triples) / 2
     entities = facts_of(model).entities
     vectors: int = sum(p.numel() for p in model.entity_representations.parameters())

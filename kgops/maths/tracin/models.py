@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kgops.errors import BadInput, Usage
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 
 # From input to output, as PyKEEN's ConvE lists its modules; `last_layers` counts from the end.
 _ORDER = ("entities", "biases", "relations", "input_norm", "conv", "feature_norm", "project", "output_norm")
@@ -28,13 +28,13 @@ class Facts:
 
 
 def facts_of(model: Any) -> Facts:
-    if isinstance(model, ConvE):
+    if isinstance(model, EntityModel):
         c = model.config
         return Facts(c.num_entities, c.num_relations, c.inverse, model.entities)
     if not hasattr(model, "entity_representations") or not hasattr(model, "relation_representations"):
         raise BadInput(
             f"TracIn cannot score with a {type(model).__name__}.",
-            hint="give a kgops ConvE, or a PyKEEN model that learns entity and relation vectors.",
+            hint="give a model of kgops' own engine, or a PyKEEN model that learns entity and relation vectors.",
         )
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
     if like is None:
@@ -45,7 +45,7 @@ def facts_of(model: Any) -> Facts:
 
 def architecture_of(model: Any) -> object:
     """Model sizes: equal for all checkpoints of one training."""
-    if isinstance(model, ConvE):
+    if isinstance(model, EntityModel):
         return model.config.to_dict()
     sizes = tuple((name, tuple(p.shape)) for name, p in model.named_parameters())
     return type(model).__name__, bool(model.use_inverse_triples), sizes
@@ -103,7 +103,7 @@ def chosen_parameters(model: nn.Module, wanted: Iterable[str]) -> frozenset[str]
 def _layers(model: nn.Module) -> list[str]:
     """Modules that have parameters, from input to output."""
     layers = list(dict.fromkeys(_layer(name) for name, _ in model.named_parameters()))
-    order = _ORDER if isinstance(model, ConvE) else _PYKEEN_ORDER
+    order = _ORDER if isinstance(model, EntityModel) else _PYKEEN_ORDER
     positions = {name: position for position, name in enumerate(order)}
     return sorted(layers, key=lambda layer: positions.get(layer.partition(".")[0], len(order)))
 

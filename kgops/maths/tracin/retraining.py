@@ -18,7 +18,8 @@ import torch
 from kgops.errors import Interrupted
 from kgops.jobs.files import sync
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.build import build_model
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.tracin.loss import ONE_TO_N, KnownTails, TracinLoss, row_loss
 from kgops.maths.train.batches import query_rows
 from kgops.maths.train.evaluate import Evaluator
@@ -26,7 +27,7 @@ from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Progress, Report
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ModelConfig
 
 _NEVER_S = 1e12  # a training that is short is not saved on the way
 
@@ -81,7 +82,7 @@ class FitAgain:
         self,
         graph: Graph,
         tests: torch.Tensor,
-        config: ConvEConfig,
+        config: ModelConfig,
         settings: TrainSettings,
         folder: Path,
         report: Report,
@@ -123,7 +124,7 @@ class FitAgain:
 
     def __call__(self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]) -> list[Outcome]:
         torch.manual_seed(seed)
-        model = ConvE(self.config).to(self.device)
+        model = build_model(self.config).to(self.device)
         reduced = replace(self.graph, train=train, valid=self.graph.valid[:0])
         settings = replace(self.settings, seed=seed, resume_every=_NEVER_S)
         scratch = self.folder / "retraining"
@@ -147,7 +148,7 @@ class FitAgain:
         return self.outcomes(model)
 
     @torch.no_grad()
-    def outcomes(self, model: ConvE) -> list[Outcome]:
+    def outcomes(self, model: EntityModel) -> list[Outcome]:
         """Outcomes of `model` for the test triples; leaves it in evaluation mode."""
         model.eval()
         ranks = self._evaluator(model, self.tests)

@@ -1,7 +1,6 @@
 """TracIn for PyKEEN's models of one vector each, scored against all entities: bilinear and distance models.
 
-DistMult, ComplEx, RESCAL and HolE score q(h, r) · t, which is ConvE without layers and biases, so ConvE's factors and
-engine serve them. TransE and RotatE score -|q(h, r) - t|.
+DistMult, ComplEx, RESCAL and HolE are bilinear (`bilinear`). TransE and RotatE score -|q(h, r) - t|.
 
 The gradient at the vector of entity e is a_e (q - t_e), a number times a difference. So for Euclidean distances the
 inner product of two gradients is again a few products of matrices:
@@ -28,9 +27,8 @@ from pykeen.nn.modules import (
     TransEInteraction,
 )
 
-from kgops.maths.models.encoder import Buffers
+from kgops.maths.tracin.bilinear import BilinearEncoder
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
-from kgops.maths.tracin.encoder import Encoded, Encoder, Pulled
 from kgops.maths.tracin.entity_pass import own_weight, scale_of
 from kgops.maths.tracin.generic import PairwiseEngine, add_equal, is_plain, labels_of, products_where_equal
 from kgops.maths.tracin.loss import TracinLoss
@@ -57,54 +55,19 @@ def vectors(representation: Any, rows: torch.Tensor) -> torch.Tensor:
     return torch.view_as_complex(shaped) if representation.is_complex else shaped
 
 
-class BilinearEncoder(Encoder):
-    """The query q and its backward pass. Complex vectors count as pairs of real numbers, as PyKEEN stores them."""
+def bilinear_encoder(model: Any, names: Collection[str]) -> BilinearEncoder:
+    """`names` as PyKEEN has them. It stores complex numbers as pairs."""
+    interaction = model.interaction
+    entity, relation = model.entity_representations[0], model.relation_representations[0]
 
-    has_layers = False
+    def score(h: torch.Tensor, r: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = interaction(vectors(entity, h), vectors(relation, r), vectors(entity, t))
+        return scores
 
-    def __init__(self, model: Any, names: Collection[str] | None = None) -> None:
-        # No super().__init__: there are no ConvE layers.
-        self.interaction = model.interaction
-        self.entity, self.relation = model.entity_representations[0], model.relation_representations[0]
-        self.entities = self.entity._embeddings.weight.detach()
-        self.relations = self.relation._embeddings.weight.detach()
-        self.biases = self.entities.new_zeros(len(self.entities))
-        ours = {ENTITIES: "entities", RELATIONS: "relations"}
-        self.names = frozenset(own for far, own in ours.items() if names is None or far in names)
-        self.buffers = Buffers(self.entities.device)
-        self.wants_maps = True
-
-    def encode(self, heads: torch.Tensor, relations: torch.Tensor, *, keep: bool = False) -> Encoded:
-        h, r = self.entities[heads], self.relations[relations]
-        # The score is linear in the tail, so its gradient there is the query.
-        (x,) = self._gradients(h, r, torch.zeros_like(h), wanted=(2,))
-        return Encoded(h, r, x.new_empty(len(x), 0), x, x)
-
-    def output_gradients(
-        self, encoded: Encoded, group: torch.Tensor, d_x: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return d_x, None
-
-    def pull(self, encoded: Encoded, group: torch.Tensor, u: torch.Tensor) -> Pulled:
-        # Σ over tails of δ · score is the score of Σ δ · tail, which is u.
-        h, r = encoded.image.index_select(0, group), encoded.patches.index_select(0, group)
-        d_h, d_r = self._gradients(h, r, u, wanted=(0, 1))
-        return Pulled(
-            None, d_h if "entities" in self.names else None, d_r if "relations" in self.names else None
-        )
-
-    def _gradients(
-        self, h: torch.Tensor, r: torch.Tensor, t: torch.Tensor, wanted: tuple[int, ...]
-    ) -> tuple[torch.Tensor, ...]:
-        """Gradients of each score by its vectors; scores are independent, so one backward pass gives all."""
-        with torch.enable_grad():
-            leaves = [x.detach().requires_grad_(i in wanted) for i, x in enumerate((h, r, t))]
-            shaped = (
-                vectors(kind, x)
-                for kind, x in zip((self.entity, self.relation, self.entity), leaves, strict=True)
-            )
-            total = self.interaction(*shaped).sum()
-            return torch.autograd.grad(total, [leaves[i] for i in wanted])
+    entities, relations = (table._embeddings.weight.detach() for table in (entity, relation))
+    ours = {ENTITIES: "entities", RELATIONS: "relations"}
+    kept = frozenset(own for far, own in ours.items() if far in names)
+    return BilinearEncoder(entities, relations, score, kept)
 
 
 _CHUNK_MIB = 16

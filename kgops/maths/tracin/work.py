@@ -17,7 +17,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import gram_precision, product_precision
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.tracin import test_triples
 from kgops.maths.tracin.attribution import Scoring
 from kgops.maths.tracin.blocks import Settings
@@ -54,7 +54,7 @@ def scoring_settings(
     device: torch.device,
     training: Training | None = None,
 ) -> Settings:
-    factored = isinstance(model, ConvE)
+    factored = isinstance(model, EntityModel)
     chunk = job.options.get("entity_chunk", "auto")
     plain = Settings()
     place = place_of(device)
@@ -102,7 +102,7 @@ def report_options(
     """Reports the options; `model` is None if the run only filters."""
     devices, why = spread_over(job, device)
     applied = tracin_options(
-        job, place_of(device), len(devices), why, factored=model is None or isinstance(model, ConvE)
+        job, place_of(device), len(devices), why, factored=model is None or isinstance(model, EntityModel)
     )
     # In a pipeline the training has reported it.
     spoken_of = {"memory_cleanup", *({"gradient_checkpointing"} if report.earlier else ())}
@@ -174,7 +174,7 @@ class Work:
         requested = self.job.options.get("precision", "fp32")
         applied, why = product_precision(requested, place_of(device))
         # Only products of factors may be less than float32.
-        Precision(requested, applied if isinstance(model, ConvE) else "fp32", why).apply()
+        Precision(requested, applied if isinstance(model, EntityModel) else "fp32", why).apply()
         names = chosen_names(self.job, model)
         many = f"{len(checkpoints)} checkpoints up to" if len(checkpoints) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""

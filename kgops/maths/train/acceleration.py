@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from kgops.jobs.on_device import CUDA_GRAPH_MODES, compile_mode
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.train.batches import Batch
 from kgops.maths.train.losses import EntityLoss, Positives
+from kgops.maths.train.penalties import Penalties
 from kgops.maths.train.settings import place_of
 from kgops.maths.train.step import Compiler, TrainStep
 from kgops.maths.worker.report import Report
@@ -182,7 +183,7 @@ class AcceleratedStep:
 
     def __init__(
         self,
-        model: ConvE,
+        model: EntityModel,
         loss: EntityLoss,
         optimizer: torch.optim.Optimizer,
         *,
@@ -190,6 +191,7 @@ class AcceleratedStep:
         usual_size: int,
         checkpointing: bool,
         report: Report,
+        penalties: Penalties | None = None,
     ) -> None:
         device = model.entities.device
         self._requested, self._report = requested, report
@@ -199,6 +201,7 @@ class AcceleratedStep:
             model,
             loss,
             optimizer,
+            penalties=penalties,
             recompute=checkpointing,
             compiler=self._compiler,
             compiled_size=usual_size,

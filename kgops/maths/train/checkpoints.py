@@ -17,10 +17,11 @@ from kgops.errors import BadInput, KgopsError, Unavailable
 from kgops.jobs.files import sync, write_durably
 from kgops.jobs.manifest import digest_of
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.build import build_model
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.worker.entry import is_forced
 from kgops.maths.worker.out_of_memory import is_out_of_memory
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import model_of_sizes
 
 
 def forced_difference(graph: Graph, trained: Mapping[str, str]) -> str | None:
@@ -115,20 +116,20 @@ class Checkpoint:
     training: Mapping[str, Any]
     data: Mapping[str, str] = field(default_factory=dict)
 
-    def build_model(self) -> ConvE:
+    def build_model(self) -> EntityModel:
         """The model with these weights, on their device, in evaluation mode."""
         try:
-            config = ConvEConfig(**self.config)
+            config = model_of_sizes(self.config)
             with torch.device(
                 "meta"
             ):  # compare sizes first: a file that only claims large sizes must allocate nothing
-                wanted = {name: own.shape for name, own in ConvE(config).state_dict().items()}
+                wanted = {name: own.shape for name, own in build_model(config).state_dict().items()}
             if wanted != {name: own.shape for name, own in self.model.items()}:
                 raise ValueError("other names or shapes")
             entities = self.model["entities"]
             if not entities.is_floating_point():
                 raise ValueError("weights that are not floating point")
-            model = ConvE(config).to(entities.device, entities.dtype)
+            model = build_model(config).to(entities.device, entities.dtype)
             model.load_state_dict(dict(self.model))
         except (KgopsError, RuntimeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             if is_out_of_memory(error):

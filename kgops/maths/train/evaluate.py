@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.products import addmm, column_sums, without_tf32
 from kgops.maths.train.batches import inverse_triples, query_rows
 
@@ -95,7 +95,7 @@ class Evaluator:
     @torch.no_grad()
     def __call__(
         self,
-        model: ConvE,
+        model: EntityModel,
         triples: torch.Tensor,
         *,
         stop_requested: Callable[[], bool] = lambda: False,
@@ -113,7 +113,7 @@ class Evaluator:
 
     def _evaluate(
         self,
-        model: ConvE,
+        model: EntityModel,
         triples: torch.Tensor,
         stop_requested: Callable[[], bool],
         progress: Callable[[int, int], None],
@@ -136,7 +136,9 @@ class Evaluator:
         ranks = ranks.cpu()
         return Evaluation(ranks[len(triples) :], ranks[: len(triples)])
 
-    def _by_inverse(self, model: ConvE, queries: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _by_inverse(
+        self, model: EntityModel, queries: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Blocks of tail queries; a head query is the tail query of the inverse relation."""
         # Sorted, so that queries with an equal (head, relation) are adjacent and encoded once.
         order = _by_pair(queries)
@@ -146,7 +148,7 @@ class Evaluator:
             yield rows, self._ranks(TailScores(model, vectors), block, block[:, 1])
 
     def _by_relation(
-        self, model: ConvE, tails: torch.Tensor, heads: torch.Tensor
+        self, model: EntityModel, tails: torch.Tensor, heads: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Without inverse relations every head is encoded: once per relation, not once per triple."""
         for rows in split(_by_pair(tails), _QUERIES_AT_ONCE):
@@ -166,7 +168,7 @@ class Evaluator:
                     self._ranks(HeadScores(model, vectors, block[:, 0]), block, block[:, 1]),
                 )
 
-    def _encode(self, model: ConvE, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
+    def _encode(self, model: EntityModel, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         pairs = torch.stack([heads, relations], dim=1)
         new = torch.ones(len(pairs), dtype=torch.bool, device=pairs.device)
         new[1:] = (pairs[1:] != pairs[:-1]).any(dim=1)
@@ -228,7 +230,7 @@ class Evaluator:
 class TailScores:
     """Scores tails as candidates: one vector per query times all entities."""
 
-    def __init__(self, model: ConvE, vectors: torch.Tensor) -> None:
+    def __init__(self, model: EntityModel, vectors: torch.Tensor) -> None:
         self.model, self.vectors = model, vectors
 
     def roughly(self, start: int, stop: int, out: torch.Tensor) -> None:
@@ -246,7 +248,7 @@ class TailScores:
 class HeadScores:
     """Scores heads as candidates under one relation: a vector for every entity, one tail per query."""
 
-    def __init__(self, model: ConvE, vectors: torch.Tensor, tails: torch.Tensor) -> None:
+    def __init__(self, model: EntityModel, vectors: torch.Tensor, tails: torch.Tensor) -> None:
         self.model, self.vectors, self.tails = model, vectors, tails
         self.tail_vectors, self.tail_biases = model.entities[tails], model.biases[tails]
 
@@ -261,7 +263,7 @@ class HeadScores:
         return _margin(self.tail_vectors.norm(dim=1), self.vectors.norm(dim=1).max(), self.model)
 
 
-def _margin(norms: torch.Tensor, largest: torch.Tensor, model: ConvE) -> torch.Tensor:
+def _margin(norms: torch.Tensor, largest: torch.Tensor, model: EntityModel) -> torch.Tensor:
     """Largest difference between two summation orders of a score: twice the bound for a dot product."""
     dim, eps = model.config.embedding_dim, torch.finfo(norms.dtype).eps
     return 2 * (dim + 2) * eps * (norms * largest + model.biases.abs().max())

@@ -13,7 +13,7 @@ import torch
 
 from kgops.errors import BadJob, KgopsError
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.train import checkpoints
 from kgops.maths.train.acceleration import AcceleratedStep
 from kgops.maths.train.batches import Batches
@@ -50,7 +50,7 @@ class FitResult:
 
 
 def fit(
-    model: ConvE,
+    model: EntityModel,
     graph: Graph,
     settings: TrainSettings,
     folder: Path,
@@ -77,7 +77,7 @@ def fit(
 class _Run:
     def __init__(
         self,
-        model: ConvE,
+        model: EntityModel,
         graph: Graph,
         settings: TrainSettings,
         folder: Path,
@@ -129,6 +129,7 @@ class _Run:
             usual_size=self.batches.usual_size,
             checkpointing=settings.gradient_checkpointing,
             report=report,
+            penalties=settings.penalties,
         )
         self.step = self.take.step
         if settings.grad_clip:
@@ -334,7 +335,7 @@ def _report_options(report: Report, settings: TrainSettings, precision: Precisio
     report.option("gradient_checkpointing", wanted, wanted, None)
 
 
-def _memory_mib(model: ConvE, step: TrainStep, device: torch.device) -> dict[str, float]:
+def _memory_mib(model: EntityModel, step: TrainStep, device: torch.device) -> dict[str, float]:
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     moments = [t for slots in step.optimizer.state.values() for t in slots.values()]
     optimizer = sum(t.numel() * t.element_size() for t in moments if isinstance(t, torch.Tensor))

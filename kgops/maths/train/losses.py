@@ -110,13 +110,13 @@ class EntityLoss:
         biases: torch.Tensor,
         positives: Positives,
         d_entities: torch.Tensor,
-        d_biases: torch.Tensor,
+        d_biases: torch.Tensor | None,
         *,
         want_value: bool = True,
         buffers: Buffers | None = None,
         kernels: ScoreKernels | None = None,
     ) -> LossResult:
-        """Writes the gradient into `d_entities` and `d_biases`; returns the queries' gradient."""
+        """Writes the gradient into `d_entities` and, if they are trained, `d_biases`; returns the queries' gradient."""
         buffers, kernels = buffers or Buffers(queries.device), kernels or ScoreKernels()
         walk = _Walk(self, queries, entities, biases, positives, buffers, kernels)
         if self.kind == "bce":
@@ -175,19 +175,22 @@ class _Walk:
         start: int,
         plane: torch.Tensor,
         d_entities: torch.Tensor,
-        d_biases: torch.Tensor,
+        d_biases: torch.Tensor | None,
         scale: float,
     ) -> None:
         """Entity, bias and query gradients from the chunk's score gradients times `scale`."""
         stop = start + len(plane)
         entities, own = self.entities[start:stop], d_entities[start:stop]
         if not self.low:
-            torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
+            if d_biases is not None:
+                torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
             add_product(self.d_queries, plane.t(), entities)
             mm_into(own, plane, self.queries, scale=scale)
             return
         low_plane = self.buffers.take("low_scores", tuple(plane.shape), self.loss.dtype)
-        torch.mul(self.kernels.round(plane, low_plane), scale, out=d_biases[start:stop])
+        sums = self.kernels.round(plane, low_plane)
+        if d_biases is not None:
+            torch.mul(sums, scale, out=d_biases[start:stop])
         # Scaled after the product and in the wide type: inside, half-precision gradients vanish.
         own.copy_(self._product(low_plane, self.small)).mul_(scale)
         self.d_queries += self._product(low_plane.t(), self._low(entities))
@@ -211,7 +214,7 @@ class _Walk:
 def _bce(
     walk: _Walk,
     d_entities: torch.Tensor,
-    d_biases: torch.Tensor,
+    d_biases: torch.Tensor | None,
     want_value: bool,
 ) -> LossResult:
     zero = walk.loss.smoothing / walk.total
@@ -242,7 +245,7 @@ def _total(plane: torch.Tensor) -> torch.Tensor:
 def _softmax(
     walk: _Walk,
     d_entities: torch.Tensor,
-    d_biases: torch.Tensor,
+    d_biases: torch.Tensor | None,
     want_value: bool,
 ) -> LossResult:
     smoothing = walk.loss.smoothing

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput, Usage
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 
 
 class GpuAdagrad(torch.optim.Adagrad):
@@ -67,7 +67,7 @@ def build_optimizer(
     """Builds an optimizer of what the model trains, fused where torch supports it."""
     if not learning_rate > 0 or not math.isfinite(learning_rate):
         raise Usage(f"learning_rate is {learning_rate}; it must be a number above 0.")
-    untrained = model.untrained if isinstance(model, ConvE) else ()
+    untrained = model.untrained if isinstance(model, EntityModel) else ()
     parameters = [weight for name, weight in model.named_parameters() if name not in untrained]
     device = parameters[0].device
     # On a GPU the rate is a device tensor, so that a replayed CUDA graph follows the schedule.

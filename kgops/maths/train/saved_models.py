@@ -10,7 +10,7 @@ from typing import Any
 
 from kgops.errors import BadInput
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.train import checkpoints, losses
 from kgops.maths.train.checkpoints import Checkpoint
 from kgops.maths.train.optimizers import Schedule, rate_of
@@ -45,7 +45,7 @@ class TrainState:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-def refuse_foreign(checkpoint: Checkpoint, graph: Graph, model: ConvE, settings: TrainSettings) -> None:
+def refuse_foreign(checkpoint: Checkpoint, graph: Graph, model: EntityModel, settings: TrainSettings) -> None:
     """Raises if the checkpoint has another graph, model or data order. More epochs, smaller batches or another
     precision are allowed, since OOM fallbacks change them."""
     saved = checkpoint.settings
@@ -78,7 +78,7 @@ def refuse_other_data(graph: Graph, trained: Mapping[str, str]) -> None:
 class Keeper:
     """Writes the files of a training; of several ranks only rank 0 does."""
 
-    model: ConvE
+    model: EntityModel
     graph: Graph
     settings: TrainSettings
     step: TrainStep

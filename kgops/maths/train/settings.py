@@ -12,6 +12,7 @@ from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.jobs.option import defaults_of, problems_of
 from kgops.maths.models.products import allow_tf32
 from kgops.maths.train.losses import EntityLoss
+from kgops.maths.train.penalties import Penalties
 from kgops.workloads.shared_options import LARGEST_GROUP, PRECISION
 from kgops.workloads.train.options import DEFAULT_LOSS, LOSS_EVERY, TRAIN_OPTIONS, loss_chunk, one_positive
 
@@ -81,6 +82,9 @@ class TrainSettings:
     optimizer: str = _DEFAULTS["optimizer"]
     learning_rate: float = _DEFAULTS["learning_rate"]
     weight_decay: float = _DEFAULTS["weight_decay"]
+    regularizer: str = _DEFAULTS["regularizer"]
+    regularizer_weight: float = _DEFAULTS["regularizer_weight"]
+    relation_prediction: float = _DEFAULTS["relation_prediction"]
     grad_clip: float = _DEFAULTS["grad_clip"]
     schedule: str = _DEFAULTS["schedule"]
     schedule_factor: float = _DEFAULTS["schedule_factor"]
@@ -133,6 +137,11 @@ class TrainSettings:
             dtype,
             positives_a_query if self.group_queries else None,
         )
+
+    @property
+    def penalties(self) -> Penalties | None:
+        n3 = self.regularizer_weight if self.regularizer == "n3" else 0.0
+        return Penalties(n3, self.relation_prediction) if n3 or self.relation_prediction else None
 
     def chunk_for(self, device: torch.device) -> int:
         """Entities scored at once: a chunk of scores about as large as the cache of a CPU, or 64 MiB on a GPU."""

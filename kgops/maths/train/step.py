@@ -1,4 +1,4 @@
-"""Training step of ConvE: gradients in place, no batch x entities tensor; torch.compile with a fallback."""
+"""Training step: gradients in place, no batch x entities tensor; torch.compile with a fallback."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 import torch
 
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.encoder import Buffers, FusedEncoder, grad_of, run_backward
+from kgops.maths.models.encoder import Buffers, FusedEncoder, add_rows, grad_of, run_backward
+from kgops.maths.models.entity_model import EntityModel
+from kgops.maths.models.vectors import VectorModel
 from kgops.maths.train.batches import Batch
 from kgops.maths.train.losses import EntityLoss, ScoreKernels
+from kgops.maths.train.penalties import Penalties
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def prepare_inductor() -> None:
@@ -68,6 +73,66 @@ class Compiler:
         self.failure = f"torch.compile failed: {type(error).__name__}: {words:.300}"
 
 
+class Layers:
+    """The way from vectors of heads and relations to queries, and back, of ConvE."""
+
+    def __init__(
+        self,
+        model: ConvE,
+        buffers: Buffers,
+        dtype: torch.dtype,
+        wrap: Wrap,
+        *,
+        rows_at_once: int,
+        recompute: bool,
+    ) -> None:
+        self._front, self._finish = wrap(model.normed_image), wrap(model.finish)
+        self._encoder = FusedEncoder(
+            model, buffers, dtype=dtype, rows_at_once=rows_at_once, recompute=recompute, wrap=wrap
+        )
+        norms = (model.input_norm, model.output_norm)
+        # Autograd adds to these gradients, so they are zeroed.
+        self._summed = [grad_of(p) for norm in norms if norm is not None for p in norm.parameters()]
+        # Only the encoder's gradients pass through fp16, and each overflow reaches one of these.
+        self.reached = (model.relations, model.conv.weight, model.project.weight)
+        self._passed: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+
+    def forward(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
+        for grad in self._summed:
+            grad.zero_()
+        image = self._front(head_rows, relation_rows)
+        projected = self._encoder.forward(image.detach()).requires_grad_()
+        queries: torch.Tensor = self._finish(projected)
+        self._passed = image, projected, queries
+        return queries.detach()
+
+    def backward(self, d_queries: torch.Tensor) -> None:
+        """Adds to the `.grad` of the rows, and writes that of the layers."""
+        assert self._passed is not None
+        (image, projected, queries), self._passed = self._passed, None
+        run_backward(queries, d_queries)
+        assert projected.grad is not None
+        run_backward(image, self._encoder.backward(projected.grad))
+
+
+class NoLayers:
+    """The same for a model of vectors alone."""
+
+    def __init__(self, model: VectorModel, wrap: Wrap) -> None:
+        self._encode = wrap(model.encode_rows)
+        self.reached = (model.relations,)
+        self._queries: torch.Tensor | None = None
+
+    def forward(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
+        self._queries = self._encode(head_rows, relation_rows)
+        return self._queries.detach()
+
+    def backward(self, d_queries: torch.Tensor) -> None:
+        assert self._queries is not None
+        queries, self._queries = self._queries, None
+        run_backward(queries, d_queries)
+
+
 class TrainStep:
     """Forward, loss, backward and update for a batch.
 
@@ -78,37 +143,36 @@ class TrainStep:
 
     def __init__(
         self,
-        model: ConvE,
+        model: EntityModel,
         loss: EntityLoss,
         optimizer: torch.optim.Optimizer,
         *,
+        penalties: Penalties | None = None,
         recompute: bool = False,
         rows_at_once: int = 256,
         compiler: Compiler | None = None,
         compiled_size: int = 0,
     ) -> None:
-        self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.model, self.loss, self.optimizer, self.penalties = model, loss, optimizer, penalties
         self.compiler, self.compiled_size = compiler, compiled_size
         device = model.entities.device
         # Many small operations are slow only on a GPU; on a CPU compiling takes 10 s for each.
         small = compiler if compiler is not None and device.type == "cuda" else _eager
-        self._front, self._finish = small(model.normed_image), small(model.finish)
         self._kernels = ScoreKernels.of(compiler or _eager)
         self.buffers = Buffers(device)
-        self.encoder = FusedEncoder(
-            model,
-            self.buffers,
-            dtype=loss.dtype,
-            rows_at_once=rows_at_once,
-            recompute=recompute,
-            wrap=small,
-        )
-        self._overflows = torch.zeros((), dtype=torch.long, device=device)
         for parameter in model.parameters():
             grad_of(parameter)
-        norms = (model.input_norm, model.output_norm)
-        # Autograd adds to these gradients, so they are zeroed.
-        self._summed = [grad_of(p) for norm in norms if norm is not None for p in norm.parameters()]
+        self._layers: Layers | NoLayers
+        if isinstance(model, ConvE):
+            self._layers = Layers(
+                model, self.buffers, loss.dtype, small, rows_at_once=rows_at_once, recompute=recompute
+            )
+        else:
+            assert isinstance(model, VectorModel)
+            self._layers = NoLayers(model, small)
+        # Biases that are not trained have no gradient.
+        self._d_biases = grad_of(model.biases) if isinstance(model.biases, torch.nn.Parameter) else None
+        self._overflows = torch.zeros((), dtype=torch.long, device=device)
 
     def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         """Updates the weights; the mean loss (a tensor on the device) if `want_value`."""
@@ -143,53 +207,39 @@ class TrainStep:
             buffer.copy_(before)
 
     def gradients(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
-        """Writes this batch's gradients to every parameter's `.grad`."""
+        """Writes this batch's gradients to every parameter's `.grad`; the value is without penalties."""
         model = self.model
         if self.compiler is not None:
             self.compiler.on = self.compiler.failure is None and len(batch) == self.compiled_size
-        for grad in self._summed:
-            grad.zero_()
         head_rows = model.entities.detach()[batch.heads].requires_grad_()
         relation_rows = model.relations.detach()[batch.relations].requires_grad_()
-        image = self._front(head_rows, relation_rows)
-        projected = self.encoder.forward(image.detach()).requires_grad_()
-        queries = self._finish(projected)
         result = self.loss(
-            queries.detach(),
+            self._layers.forward(head_rows, relation_rows),
             model.entities.detach(),
             model.biases.detach(),
             batch.positives,
             grad_of(model.entities),
-            grad_of(model.biases),
+            self._d_biases,
             want_value=want_value,
             buffers=self.buffers,
             kernels=self._kernels,
         )
-        run_backward(queries, result.d_queries)
-        assert projected.grad is not None
-        run_backward(image, self.encoder.backward(projected.grad))
+        self._layers.backward(result.d_queries)
         assert head_rows.grad is not None and relation_rows.grad is not None
+        grad_of(model.relations).zero_()
+        if self.penalties is not None:
+            assert isinstance(model, VectorModel)
+            self.penalties.add(model, batch, head_rows, relation_rows)
         # The loss has overwritten the entities' gradients; their gradients as heads are added.
-        _add_rows(grad_of(model.entities), batch.heads, head_rows.grad)
-        _add_rows(grad_of(model.relations).zero_(), batch.relations, relation_rows.grad)
+        add_rows(grad_of(model.entities), batch.heads, head_rows.grad)
+        add_rows(grad_of(model.relations), batch.relations, relation_rows.grad)
         return result.value
 
     def _infinite(self) -> torch.Tensor:
         """1 if a gradient is NaN or infinite, 0 if none is."""
-        # Only the encoder's gradients pass through fp16, and each overflow reaches one of these.
-        model = self.model
-        sums = [grad_of(p).sum() for p in (model.relations, model.conv.weight, model.project.weight)]
+        sums = [grad_of(p).sum() for p in self._layers.reached]
         return torch.stack(sums).isfinite().all().logical_not().float()
 
 
 def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
-
-
-def _add_rows(total: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
-    """total[index] += rows, with repeated indices, in a deterministic order."""
-    if total.is_cuda:
-        # On a GPU index_add_ adds in the order of threads; index_put_ sorts first.
-        total.index_put_((index,), rows, accumulate=True)
-    else:
-        total.index_add_(0, index, rows)

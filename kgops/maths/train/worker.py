@@ -16,7 +16,8 @@ from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.build import build_model
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.train.evaluate import Evaluation, Evaluator, quality_table
 from kgops.maths.train.loop import FitResult, fit
@@ -29,7 +30,7 @@ from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.registry import values_of
 from kgops.workloads.shared_options import TRIPLES
 from kgops.workloads.train.job import training_options
-from kgops.workloads.train.models import ConvEConfig, step_gflop
+from kgops.workloads.train.models import model_of_settings, step_gflop
 from kgops.workloads.train.options import DEFAULT_LOSS
 
 
@@ -47,7 +48,7 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     graph = open_graph(job, report)
     if train_pykeen is not None:
         return train_pykeen(job, graph, device, results, report, stop)
-    return train_conve(job, graph, device, results, report, stop)
+    return train_own(job, graph, device, results, report, stop)
 
 
 def _pykeen(report: Reporter) -> Callable[..., dict[str, float]]:
@@ -60,7 +61,7 @@ def _pykeen(report: Reporter) -> Callable[..., dict[str, float]]:
     return train_pykeen
 
 
-def train_conve(
+def train_own(
     job: Job,
     graph: Graph,
     device: torch.device,
@@ -70,12 +71,12 @@ def train_conve(
 ) -> dict[str, float]:
     """Trains and evaluates; returns the metrics."""
     torch.manual_seed(job.settings["seed"])
-    config = model_config(job.settings, graph)
+    config = model_of_settings(job.settings, graph.num_entities, graph.num_relations)
     settings = train_settings(job)
     if skips_compile(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
     choose_threads(step_gflop(config, settings.batch_size), "a step", device, report)
-    model = ConvE(config).to(device)
+    model = build_model(config).to(device)
     report_options(job, device, settings, report)
     report.note(f"objective: {settings.objective(config.inverse)}.")
     resume = (results / "checkpoints").exists()
@@ -149,12 +150,6 @@ def load_graph(settings: dict[str, Any]) -> Graph:
     return read_graph(train, paths["valid"], paths["test"], **vocabularies)
 
 
-def model_config(settings: dict[str, Any], graph: Graph) -> ConvEConfig:
-    names = {field.name for field in dataclasses.fields(ConvEConfig)} & settings.keys()
-    sizes = {name: settings[name] for name in names if settings[name] is not None}
-    return ConvEConfig(num_entities=graph.num_entities, num_relations=graph.num_relations, **sizes)
-
-
 def train_settings(job: Job) -> TrainSettings:
     values = values_of(job)
     known = {
@@ -174,7 +169,7 @@ def report_options(job: Job, device: torch.device, settings: TrainSettings, repo
 
 
 def evaluate(
-    model: ConvE,
+    model: EntityModel,
     graph: Graph,
     results: Path,
     device: torch.device,

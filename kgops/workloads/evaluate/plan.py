@@ -26,7 +26,7 @@ from kgops.workloads.plan import (
     nothing,
     timed,
 )
-from kgops.workloads.train.models import ConvEConfig, buffer_bytes, kernel, weight_bytes
+from kgops.workloads.train.models import ModelConfig, buffer_bytes, kernel, weight_bytes
 from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED, EVALUATION_QUERIES
 from kgops.workloads.train.plan import trained_model
 
@@ -41,7 +41,7 @@ _RELATION = 270  # bytes of the results of a relation
 class EvaluateShape:
     workload: ClassVar[str] = "evaluate"
 
-    model: ConvEConfig
+    model: ModelConfig
     counts: Counts
     triples: int  # ranked, each by its head and its tail
     on_gpu: bool

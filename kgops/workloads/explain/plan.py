@@ -30,7 +30,7 @@ from kgops.workloads.tracin.memory import (
     retraining,
 )
 from kgops.workloads.tracin.sizes import TracinShape, fisher_shape, retrained_shape
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ModelConfig
 from kgops.workloads.train.plan import trained_model
 from kgops.workloads.train.sizes import TrainShape
 
@@ -55,7 +55,7 @@ def explain_shape(
     job: Job,
     counts: Counts,
     gpu: GpuFacts | None,
-    model: ConvEConfig,
+    model: ModelConfig,
     *,
     trained: Mapping[str, Any],
     predictions: int,

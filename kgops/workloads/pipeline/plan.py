@@ -38,7 +38,7 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
     if isinstance(trained, str):
         return trained
     counts = trained[0].counts
-    model = model_of_settings(settings, counts)
+    model = model_of_settings(settings, counts.entities, counts.relations)
     trace = tracin_settings(job.settings, *_MADE)
     every = settings["checkpoint_frequency"]
     kept = settings["num_epochs"] // every if every else 0

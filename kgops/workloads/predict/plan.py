@@ -42,7 +42,7 @@ from kgops.workloads.predict.options import (
     PREDICT_WAITING,
 )
 from kgops.workloads.tracin.memory import loaded, model_bytes
-from kgops.workloads.train.models import ConvEConfig, kernel
+from kgops.workloads.train.models import ModelConfig, kernel
 from kgops.workloads.train.plan import trained_model
 
 
@@ -53,7 +53,7 @@ class PredictShape:
 
     workload: ClassVar[str] = "predict"
 
-    model: ConvEConfig
+    model: ModelConfig
     on_gpu: bool
     counts: Counts
     questions: int
@@ -70,7 +70,7 @@ class PredictShape:
         return max(1, min(PREDICT_ENCODED, fitting, self.questions))
 
 
-def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool) -> PredictShape:
+def predict_shape(job: Job, counts: Counts, model: ModelConfig, *, on_gpu: bool) -> PredictShape:
     settings = job.settings
     chunk = job.options.get("entity_chunk", "auto")
     entities = model.num_entities
@@ -144,7 +144,7 @@ def ranking(s: PredictShape) -> Iterator[Parts]:
 
 def encoded(s: PredictShape, rows: int) -> Parts:
     """`ConvE.encode`, at its convolution: there most is alive."""
-    c: ConvEConfig = s.model
+    c: ModelConfig = s.model
     vectors, maps = 4 * rows * c.embedding_dim, 4 * rows * c.features
     padded = -(-c.output_channels // _ONEDNN_CHANNELS) * _ONEDNN_CHANNELS
     inside = maps if s.on_gpu else 4 * rows * padded * c.map_height * c.map_width
@@ -165,7 +165,7 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
     return found if isinstance(found, str) else [stage_of(job, found[2], found[0])]
 
 
-def stage_of(job: Job, counts: Counts, model: ConvEConfig) -> Stage:
+def stage_of(job: Job, counts: Counts, model: ModelConfig) -> Stage:
     def shape(options: Options, gpu: GpuFacts | None, counts: Counts) -> PredictShape:
         return predict_shape(with_options(job, options), counts, model, on_gpu=gpu is not None)
 

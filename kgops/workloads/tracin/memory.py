@@ -32,7 +32,7 @@ from kgops.workloads.tracin.options import (
 )
 from kgops.workloads.tracin.sizes import EXACT, TracinShape, compared_ways
 from kgops.workloads.train.memory import peak_memory as peak_of_training
-from kgops.workloads.train.models import ConvEConfig, buffer_bytes, weight_bytes
+from kgops.workloads.train.models import ModelConfig, buffer_bytes, weight_bytes
 from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_QUERIES
 from kgops.workloads.train.sizes import TrainShape
 
@@ -98,11 +98,11 @@ def graph_bytes(triples: int, entities: int) -> tuple[int, int]:
     return _ID * (15 * triples + 5 * entities), _ID * (4 * triples + 2 * entities)
 
 
-def model_bytes(c: ConvEConfig) -> int:
+def model_bytes(c: ModelConfig) -> int:
     return weight_bytes(c) + buffer_bytes(c)
 
 
-def loaded(c: ConvEConfig, checkpoints: int = 1) -> Parts:
+def loaded(c: ModelConfig, checkpoints: int = 1) -> Parts:
     """`load_point`, of each checkpoint."""
     return Counter(weights=checkpoints * model_bytes(c))
 

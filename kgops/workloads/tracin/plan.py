@@ -43,7 +43,7 @@ from kgops.workloads.tracin.options import (
     TRACIN_TESTS_IN_RECORD,
 )
 from kgops.workloads.tracin.sizes import TracinShape, tests_of, tracin_shape
-from kgops.workloads.train.models import ConvEConfig, kernel, model_of_config, step_gflop, threads_for
+from kgops.workloads.train.models import ModelConfig, kernel, model_of_config, step_gflop, threads_for
 from kgops.workloads.train.plan import config_beside, trained_model
 
 EXACT = {
@@ -63,7 +63,7 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
 
 
 def stage_of(
-    job: Job, counts: Counts, model: ConvEConfig, trained: Mapping[str, Any], checkpoints: int, tests: int
+    job: Job, counts: Counts, model: ModelConfig, trained: Mapping[str, Any], checkpoints: int, tests: int
 ) -> Stage:
     def shape(options: Options, gpu: GpuFacts | None, counts: Counts) -> TracinShape:
         with_these = with_options(job, options)

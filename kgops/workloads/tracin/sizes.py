@@ -26,7 +26,7 @@ from kgops.workloads.tracin.options import (
     TRACIN_TEST_BYTES,
     TRACIN_TESTS,
 )
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig, ModelConfig
 from kgops.workloads.train.options import TRAIN_LOSS
 from kgops.workloads.train.sizes import TrainShape, shape_of_training
 
@@ -39,9 +39,10 @@ CONVOLUTION = frozenset(
 )
 
 
-def parameters_of(c: ConvEConfig, wanted: Sequence[str] | None, last_layers: int) -> frozenset[str]:
+def parameters_of(c: ModelConfig, wanted: Sequence[str] | None, last_layers: int) -> frozenset[str]:
     """Parameters `wanted` by name or layer, otherwise of the last layers; 0 of them: all."""
-    layers = [layer for layer in _ORDER if c.batch_norm or not layer.endswith("_norm")]
+    order = _ORDER if isinstance(c, ConvEConfig) else ("entities", "relations")
+    layers = [layer for layer in order if c.batch_norm or not layer.endswith("_norm")]
     names = {layer: _names(layer) for layer in layers}
     if wanted:
         every = [name for layer in layers for name in names[layer]]
@@ -82,7 +83,7 @@ class TracinShape:
 
     workload: ClassVar[str] = "tracin"
 
-    model: ConvEConfig
+    model: ModelConfig
     on_gpu: bool
     counts: Counts
     tests: int
@@ -236,7 +237,7 @@ def tracin_shape(
     job: Job,
     counts: Counts,
     gpu: GpuFacts | None,
-    model: ConvEConfig,
+    model: ModelConfig,
     *,
     trained: Mapping[str, Any],
     checkpoints: int,
@@ -279,7 +280,7 @@ def tracin_shape(
     )
 
 
-def fisher_shape(model: ConvEConfig, counts: Counts, gpu: GpuFacts | None, *, tests: int) -> TracinShape:
+def fisher_shape(model: ModelConfig, counts: Counts, gpu: GpuFacts | None, *, tests: int) -> TracinShape:
     """Of Fisher scores as an explain run takes them: by its own block size, without options."""
     block = min(TRACIN_BLOCK, counts.train)
     return TracinShape(
@@ -300,7 +301,7 @@ def fisher_shape(model: ConvEConfig, counts: Counts, gpu: GpuFacts | None, *, te
 
 
 def retrained_shape(
-    counts: Counts, gpu: GpuFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
+    counts: Counts, gpu: GpuFacts | None, model: ModelConfig, trained: Mapping[str, Any]
 ) -> TrainShape | None:
     """The training that is repeated without validation; None where its settings are not known."""
     if trained.get("optimizer") is None:

@@ -1,4 +1,4 @@
-"""The workload `train`: the sizes of ConvE, its checks and its label."""
+"""The workload `train`: its checks, its label and the options that it applies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from kgops.jobs.on_device import (
 from kgops.jobs.option import defaults_of
 from kgops.jobs.text import on_or_off
 from kgops.workloads.shared_options import TRIPLES
-from kgops.workloads.train.options import GROUPED_LOSS, TRAIN_BATCH, TRAIN_OPTIONS, loss_chunk
+from kgops.workloads.train.options import (
+    CONVE_LAYERS,
+    GROUPED_LOSS,
+    OWN_MODELS,
+    TRAIN_BATCH,
+    TRAIN_OPTIONS,
+    VECTOR_MODELS,
+    loss_chunk,
+)
 from kgops.workloads.workload import Words, Workload
 
 # A run's model is the first that is there: only validation leaves the best one.
@@ -37,8 +45,10 @@ def _check(settings: dict[str, Any]) -> list[str]:
     if not settings["dataset"] and not settings["train"]:
         problems.append("train.dataset: missing, and so is train.train; name a dataset or a file of triples")
     model, loss = settings["model"], settings["loss"] or ""
-    if settings["engine"] == "kgops" and model.lower() != "conve":
-        problems.append(f"train.model: kgops trains ConvE itself; for {model!r:.60} choose the engine pykeen")
+    if settings["engine"] == "kgops" and model.lower() not in OWN_MODELS:
+        own = ", ".join(OWN_MODELS.values())
+        problems.append(f"train.model: kgops trains {own}; for {model!r:.60} choose the engine pykeen")
+    problems += _problems_of_model(settings)
     if settings["engine"] == "pykeen" and loss.startswith("1vsall"):
         problems.append("train.loss: PyKEEN has no 1vsAll; choose kvsall-bce or kvsall-ce, or leave it out")
     if settings["group_queries"] and (settings["engine"] != "kgops" or loss != GROUPED_LOSS):
@@ -46,6 +56,23 @@ def _check(settings: dict[str, Any]) -> list[str]:
     if settings["engine"] == "pykeen":
         problems += _pykeen_problems(settings)
     return problems + _check_validations(settings)
+
+
+_ONLY_VECTORS = ("regularizer", "regularizer_weight", "relation_prediction")
+
+
+def _problems_of_model(settings: Mapping[str, Any]) -> list[str]:
+    """Settings that this model has no use for."""
+    own = OWN_MODELS.get(settings["model"].lower()) if settings["engine"] == "kgops" else None
+    if own in VECTOR_MODELS:
+        changed = [name for name in CONVE_LAYERS if settings[name] != _DEFAULTS[name]]
+        problems = [f"train.{name}: {own} has no layers; leave it out" for name in changed]
+        weight = settings["regularizer_weight"]
+        if settings["regularizer"] == "none" and weight != _DEFAULTS["regularizer_weight"]:
+            problems.append("train.regularizer_weight: only with a regularizer, such as n3")
+        return problems
+    changed = [name for name in _ONLY_VECTORS if settings[name] != _DEFAULTS[name]]
+    return [f"train.{name}: only for {' and '.join(VECTOR_MODELS)} of kgops' engine" for name in changed]
 
 
 def _pykeen_problems(settings: dict[str, Any]) -> list[str]:
@@ -85,13 +112,13 @@ def _notes(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _implied(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`--model RotatE` needs no `--engine pykeen`: kgops trains ConvE only."""
+    """`--model RotatE` needs no `--engine pykeen`: kgops does not train it."""
     model = settings.get("model")
-    return {"engine": "pykeen"} if model and model.lower() != "conve" else {}
+    return {"engine": "pykeen"} if model and model.lower() not in OWN_MODELS else {}
 
 
 WORDS = Words(
-    help="""Train and evaluate ConvE, or any PyKEEN model, on a PyKEEN dataset or on files of triples.
+    help="""Train and evaluate ConvE, ComplEx, DistMult, or any PyKEEN model, on a dataset or files of triples.
 
     Every flag of train_pytorch.py is accepted. The default trains another objective: a sample is a (head, relation)
     with all its tails. Inverse relations are added. --recipe script trains the objective of the script.

@@ -6,12 +6,11 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from kgops.errors import Usage
 from kgops.jobs.option import Option, at_least, defaults_of, problems_of
-from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.train.options import TRAIN_OPTIONS
+from kgops.workloads.train.options import CONVE, OWN_MODELS, TRAIN_OPTIONS, VECTOR_MODELS
 
 _LONGEST = 1 << 20
 _DEFAULTS = defaults_of(TRAIN_OPTIONS)
@@ -119,32 +118,94 @@ def _image(dim: int, channels: int | None, height: int | None, width: int | None
     return channels, height, width
 
 
-_MODEL_KEYS = {field.name for field in fields(ConvEConfig)}
+@dataclass(frozen=True)
+class VectorConfig:
+    """Sizes of a model of one vector for each entity and each relation row, without layers. A vector of `rank`
+    dimensions has `embedding_dim` numbers: two for each dimension where they are complex."""
+
+    num_entities: int
+    num_relations: int
+    inverse: bool = True
+    rank: int = _DEFAULTS["embedding_dim"]
+    model: str = "ComplEx"
+
+    # What formulas of ConvE ask for: layers of no size.
+    channels: ClassVar[int] = 0
+    height: ClassVar[int] = 0
+    width: ClassVar[int] = 0
+    output_channels: ClassVar[int] = 0
+    kernel_height: ClassVar[int] = 0
+    kernel_width: ClassVar[int] = 0
+    map_height: ClassVar[int] = 0
+    map_width: ClassVar[int] = 0
+    features: ClassVar[int] = 0
+    batch_norm: ClassVar[bool] = False
+    input_dropout: ClassVar[float] = 0.0
+    relation_dropout: ClassVar[float] = 0.0
+    output_dropout: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        problems = problems_of(_GRAPH, vars(self))
+        if self.model not in VECTOR_MODELS:
+            problems.append(f"model: there is no {self.model!r:.60}")
+        if not isinstance(self.rank, int) or not 1 <= self.rank <= _LONGEST:
+            problems.append(f"embedding_dim is {self.rank}; it must be from 1 to {_LONGEST:,}")
+        if problems:
+            raise Usage("; ".join(problems))
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.rank * VECTOR_MODELS[self.model]
+
+    @property
+    def relation_rows(self) -> int:
+        return self.num_relations * (2 if self.inverse else 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-def model_of_settings(settings: Mapping[str, Any], counts: Counts) -> ConvEConfig:
+ModelConfig = ConvEConfig | VectorConfig
+_KEYS = {kind: {field.name for field in fields(kind)} for kind in (ConvEConfig, VectorConfig)}
+
+
+def model_of_sizes(sizes: Mapping[str, Any]) -> ModelConfig:
+    """From what `to_dict` gave; Usage, TypeError or ValueError where it is none."""
+    return VectorConfig(**sizes) if "rank" in sizes else ConvEConfig(**sizes)
+
+
+def model_of_settings(settings: Mapping[str, Any], entities: int, relations: int) -> ModelConfig:
     """The model that the worker builds."""
-    sizes = {name: settings[name] for name in _MODEL_KEYS & settings.keys() if settings[name] is not None}
-    return ConvEConfig(num_entities=counts.entities, num_relations=counts.relations, **sizes)
+    name = OWN_MODELS[settings["model"].lower()] if settings.get("model") else CONVE
+    kind = ConvEConfig if name == CONVE else VectorConfig
+    given = {key: settings[key] for key in _KEYS[kind] & settings.keys() if settings[key] is not None}
+    if name != CONVE:
+        given |= {"rank": settings["embedding_dim"], "model": name}
+    return model_of_sizes({"num_entities": entities, "num_relations": relations, **given})
 
 
-def model_of_config(config: Mapping[str, Any]) -> ConvEConfig | None:
+def model_of_config(config: Mapping[str, Any]) -> ModelConfig | None:
     """From the `config.json` that a training leaves next to its models; None where it is of another model."""
     sizes = config.get("model")
-    if not isinstance(sizes, Mapping) or not {"num_entities", "num_relations"} <= sizes.keys() <= _MODEL_KEYS:
+    required = {"num_entities", "num_relations"}
+    if not isinstance(sizes, Mapping) or not any(
+        required <= sizes.keys() <= known for known in _KEYS.values()
+    ):
         return None
-    counts = [value for name, value in sizes.items() if not name.endswith("dropout")]
+    counts = [value for name, value in sizes.items() if name != "model" and not name.endswith("dropout")]
     if not all(value is None or isinstance(value, int) for value in counts):
         return None
     try:
-        return ConvEConfig(**sizes)
+        return model_of_sizes(sizes)
     except (Usage, TypeError, ValueError, ArithmeticError):  # changed since, or of another kgops
         return None
 
 
 @functools.lru_cache(maxsize=64)
-def weight_sizes(c: ConvEConfig) -> tuple[int, ...]:
+def weight_sizes(c: ModelConfig) -> tuple[int, ...]:
     """Of every parameter, in float32."""
+    if isinstance(c, VectorConfig):
+        return 4 * c.num_entities * c.embedding_dim, 4 * c.relation_rows * c.embedding_dim
     kernel = c.output_channels * c.channels * c.kernel_height * c.kernel_width
     numbers = [
         c.num_entities * c.embedding_dim,
@@ -160,20 +221,20 @@ def weight_sizes(c: ConvEConfig) -> tuple[int, ...]:
     return tuple(4 * n for n in numbers)
 
 
-def weight_bytes(c: ConvEConfig) -> int:
+def weight_bytes(c: ModelConfig) -> int:
     return sum(weight_sizes(c))
 
 
-def buffer_bytes(c: ConvEConfig) -> int:
+def buffer_bytes(c: ModelConfig) -> int:
     """Of running statistics, which have no gradient: two vectors and a counter for each norm."""
     return sum(8 * width + 8 for width in _widths(c)) if c.batch_norm else 0
 
 
-def _widths(c: ConvEConfig) -> tuple[int, int, int]:
+def _widths(c: ModelConfig) -> tuple[int, int, int]:
     return c.channels, c.output_channels, c.embedding_dim
 
 
-def kernel(model: ConvEConfig) -> int:
+def kernel(model: ModelConfig) -> int:
     return model.channels * model.kernel_height * model.kernel_width
 
 
@@ -181,7 +242,7 @@ def kernel(model: ConvEConfig) -> int:
 GFLOP_A_THREAD = 0.5
 
 
-def step_gflop(config: ConvEConfig, batch_size: int) -> float:
+def step_gflop(config: ModelConfig, batch_size: int) -> float:
     """Gflop of a step's products: once forward, twice backward."""
     kernel = config.channels * config.kernel_height * config.kernel_width
     a_query = config.features * (kernel + config.embedding_dim) + config.num_entities * config.embedding_dim

@@ -27,6 +27,22 @@ DEFAULT_LOSS = "kvsall-bce"  # of kgops' engine
 OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
 ENGINES = ("kgops", "pykeen")
+CONVE = "ConvE"
+# Models of one vector for each entity and relation: the numbers of each dimension.
+VECTOR_MODELS = {"ComplEx": 2, "DistMult": 1}
+OWN_MODELS = {name.lower(): name for name in (CONVE, *VECTOR_MODELS)}  # of kgops' engine, as people type them
+CONVE_LAYERS = (
+    *("embedding_height", "embedding_width", "input_channels", "output_channels", "kernel_height"),
+    *(
+        "kernel_width",
+        "input_dropout",
+        "feature_map_dropout",
+        "relation_dropout",
+        "output_dropout",
+        "batch_norm",
+    ),
+)
+REGULARIZERS = ("none", "n3")
 GROUPED_LOSS = "1vsall-ce"  # whose queries may be grouped
 
 
@@ -65,13 +81,18 @@ _MODEL = (
         "engine",
         default="kgops",
         check=one_of(*ENGINES),
-        help="Training engine: kgops (ConvE) or pykeen (any model).",
+        help=f"Training engine: kgops ({', '.join(OWN_MODELS.values())}) or pykeen (any model).",
         group="model",
     ),
     Option(
-        "model", default="ConvE", help="Model name; any PyKEEN model with --engine pykeen.", group="model"
+        "model",
+        default=CONVE,
+        help=f"Model: {', '.join(OWN_MODELS.values())}, or any PyKEEN model.",
+        group="model",
     ),
-    _size("embedding_dim", 200, "Embedding dimension of entities and relations."),
+    _size(
+        "embedding_dim", 200, "Embedding dimension of entities and relations. ComplEx has complex dimensions."
+    ).adapted(flags=(Flag(""), Flag("--rank", hidden=True))),
     _size("embedding_height", None, "Rows of the image that ConvE reshapes an embedding to."),
     _size("embedding_width", None, "Columns of that image."),
     _size("input_channels", None, "Channels of that image."),
@@ -86,7 +107,7 @@ _MODEL = (
     Option(
         "inverse",
         "bool",
-        help="Add inverse relations, to predict heads as tails; default: on for ConvE.",
+        help="Add inverse relations, to predict heads as tails; default: on with kgops' engine.",
         group="model",
     ),
 )
@@ -129,6 +150,29 @@ _TRAINING = (
         0.0,
         check=at_least(0),
         help="Weight decay of the optimizer.",
+        group="training",
+    ),
+    Option(
+        "regularizer",
+        default="none",
+        check=one_of(*REGULARIZERS),
+        help="Penalty on the vectors of each triple: none, or n3, the cubes of their sizes. Not for ConvE.",
+        group="training",
+    ),
+    Option(
+        "regularizer_weight",
+        "float",
+        0.05,
+        check=at_least(0),
+        help="Weight of the regularizer.",
+        group="training",
+    ),
+    Option(
+        "relation_prediction",
+        "float",
+        0.0,
+        check=at_least(0),
+        help="Weight of a second loss that asks for the relation of head and tail; 0: none. Not for ConvE.",
         group="training",
     ),
     Option(

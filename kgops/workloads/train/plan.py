@@ -42,7 +42,7 @@ from kgops.workloads.plan import (
 )
 from kgops.workloads.train import memory
 from kgops.workloads.train.job import pykeen_options, training_options
-from kgops.workloads.train.models import ConvEConfig, buffer_bytes, kernel, model_of_config, weight_bytes
+from kgops.workloads.train.models import ModelConfig, buffer_bytes, kernel, model_of_config, weight_bytes
 from kgops.workloads.train.options import TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 
@@ -218,7 +218,7 @@ _UNKNOWN_MODEL = (
 )
 
 
-def trained_model(job: Job, count: Count) -> tuple[ConvEConfig, Mapping[str, Any], Counts] | str:
+def trained_model(job: Job, count: Count) -> tuple[ModelConfig, Mapping[str, Any], Counts] | str:
     """The model that a job reads, the settings of its training, and the counts of its graph."""
     config = config_beside(job.settings)
     model = model_of_config(config) if config is not None else None

@@ -16,7 +16,7 @@ from kgops.jobs.on_device import CUDA_GRAPH_MODES
 from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.number_formats import applied_precision
 from kgops.workloads.shared_options import LARGEST_GROUP
-from kgops.workloads.train.models import ConvEConfig, model_of_settings
+from kgops.workloads.train.models import ModelConfig, model_of_settings
 from kgops.workloads.train.options import (
     GRAPH_WARM_UP,
     LOSS_EVERY,
@@ -34,7 +34,7 @@ class TrainShape:
 
     workload: ClassVar[str] = "train"
 
-    model: ConvEConfig
+    model: ModelConfig
     on_gpu: bool
     train: int
     valid: int
@@ -120,11 +120,12 @@ def train_shape(job: Job, counts: Counts, gpu: GpuFacts | None) -> TrainShape | 
     """Of a job `train`; None for PyKEEN's own pipeline, whose models have no formula. No `gpu`: on the CPU."""
     if job.settings["engine"] != "kgops":
         return None
-    return shape_of_training(model_of_settings(job.settings, counts), job.settings, job.options, counts, gpu)
+    model = model_of_settings(job.settings, counts.entities, counts.relations)
+    return shape_of_training(model, job.settings, job.options, counts, gpu)
 
 
 def shape_of_training(
-    model: ConvEConfig,
+    model: ModelConfig,
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
     counts: Counts,

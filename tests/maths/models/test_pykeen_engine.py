@@ -221,6 +221,7 @@ def test_every_setting_is_used_or_refused(
     settings.names = set()
     train_here(replace(asked, settings=settings), tmp_path, monkeypatch)
     others = {"label_smoothing": 0.2, "schedule": "cosine", "schedule_factor": 0.5, "group_queries": True}
+    others |= {"regularizer": "n3"}
     unused = [one for one in TRAIN.settings if one.name not in settings.names | {*TRIPLES}]
     assert {"schedule", "warmup_epochs"} <= {one.name for one in unused}
     for one in unused:

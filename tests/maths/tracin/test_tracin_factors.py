@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sequential_tracin
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgops.maths.models.build import build_model
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin import factors
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors, factors_of
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
 from kgops.maths.tracin.products import pair_scores, self_scores
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig
 
 torch.set_num_threads(1)
 
@@ -27,10 +30,10 @@ TEST = torch.tensor([[0, 1, 2], [2, 1, 3], [0, 1, 7], [6, 0, 0], [4, 2, 4], [0, 
 SHARED = torch.tensor([[0, 1, 2], [0, 1, 3], [0, 1, 0], [0, 1, 5], [2, 3, 0], [2, 3, 1]])
 
 
-def warm(config: ConvEConfig, seed: int = 3) -> ConvE:
+def warm(config: ModelConfig, seed: int = 3) -> Any:
     """A model in evaluation whose norms and biases are not at their initial values."""
     torch.manual_seed(seed)
-    model = ConvE(config).double()
+    model = build_model(config).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -41,7 +44,7 @@ def warm(config: ConvEConfig, seed: int = 3) -> ConvE:
     return model.eval()
 
 
-def losses(config: ConvEConfig) -> dict[str, TracinLoss]:
+def losses(config: ModelConfig) -> dict[str, TracinLoss]:
     known = KnownTails(TRAIN, config.relation_rows)
     return {
         "target": TARGET,
@@ -85,6 +88,15 @@ configs = st.builds(
     kernel_height=st.integers(1, 3),
     kernel_width=st.integers(1, 2),
     batch_norm=st.booleans(),
+)
+
+
+vector_configs = st.builds(
+    VectorConfig,
+    num_entities=st.integers(8, 30),
+    num_relations=st.just(2),
+    rank=st.integers(1, 9),
+    model=st.sampled_from(["ComplEx", "DistMult"]),
 )
 
 

@@ -6,17 +6,18 @@ import sequential_tracin
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_tracin_factors import configs, losses, off, warm
+from test_tracin_factors import configs, losses, off, vector_configs, warm
 from torch import nn
 
 from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_labels
 from kgops.maths.tracin.engines import engine_for
 from kgops.maths.tracin.loss import LOGIT, TARGET, TracinLoss
 from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.batches import inverse_triples, query_rows
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig, ModelConfig
 
 torch.set_num_threads(1)
 
@@ -28,19 +29,19 @@ TESTS = torch.tensor([[0, 1, 2], [2, 1, 3], [0, 1, 7], [6, 0, 0], [4, 0, 4]])
 Gradients = dict[str, torch.Tensor]
 
 
-def fisher(model: ConvE, training: Training, train: torch.Tensor, tests: torch.Tensor) -> torch.Tensor:
+def fisher(model: EntityModel, training: Training, train: torch.Tensor, tests: torch.Tensor) -> torch.Tensor:
     how = Settings(chunk=5, score="fisher", training=training)
     engine = engine_for(TracinCheckpoint(model, 0.25), TARGET, how)
     return engine.scores(engine.keep(tests), train)
 
 
-def gradients(model: ConvE, rows: torch.Tensor, loss: TracinLoss = LOGIT) -> list[Gradients]:
+def gradients(model: EntityModel, rows: torch.Tensor, loss: TracinLoss = LOGIT) -> list[Gradients]:
     names = [name for name, _ in model.named_parameters()]
     return [dict(zip(names, sequential_tracin.loss_gradient(model, loss, row), strict=True)) for row in rows]
 
 
 def training_gradients(
-    model: ConvE, train: torch.Tensor = TRAIN, loss: TracinLoss = LOGIT
+    model: EntityModel, train: torch.Tensor = TRAIN, loss: TracinLoss = LOGIT
 ) -> list[Gradients]:
     """Of each triple, with its inverse."""
     both = [query_rows(train, True), inverse_triples(train)]
@@ -55,7 +56,7 @@ def inner(a: Gradients, b: Gradients) -> torch.Tensor:
 class Reference:
     """The Fisher blocks from one backward pass for each training query."""
 
-    def __init__(self, model: ConvE, training: Training) -> None:
+    def __init__(self, model: EntityModel, training: Training) -> None:
         self.model = model
         rows = torch.cat([query_rows(TRAIN, True), inverse_triples(TRAIN)])
         self.queries = Queries.of(rows, training.kind, training.one_positive)
@@ -74,6 +75,12 @@ class Reference:
 
     def sample(self, row: torch.Tensor, p: torch.Tensor, delta: torch.Tensor, w: torch.Tensor) -> Gradients:
         model, seen = self.model, Gradients()
+        if not isinstance(model, ConvE):
+            x = model.encode(row[:1], row[1:2])[0]
+            through = delta @ (model.entities.detach() @ x)
+            entities, relations = torch.autograd.grad(through, [model.entities, model.relations])
+            known = {"x": x.detach(), "p": p, "w": w, "row": row}
+            return {**known, "head": entities[row[0]], "relation": relations[row[1]]}
 
         def keep(_: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
             seen["a"], seen["u"] = inputs[0][0].detach(), output
@@ -93,7 +100,6 @@ class Reference:
         model, total = self.model, torch.stack([one["w"] for one in self.all]).sum()
         out = {name: torch.zeros_like(value) for name, value in g.items()}
         at_scores = torch.stack([one["w"] * one["p"] * (1 - one["p"]) for one in self.all]).sum(0)
-        out["biases"] = g["biases"] / (at_scores + DAMPING * at_scores.mean())
         x, heads = (self.outer(self.all, name) / total for name in ("x", "head"))
         for e in range(len(g["entities"])):
             own = sum(one["w"] for one in self.all if one["row"][0] == e)
@@ -102,6 +108,9 @@ class Reference:
             at = (self.queries.rows[:, 1] == r).nonzero()[:, 0]
             block = self.outer(self.samples(at, 1 + r), "relation") if len(at) else 0 * x
             out["relations"][r] = damped(block, g["relations"][r], DAMPING)
+        if not isinstance(model, ConvE):
+            return out
+        out["biases"] = g["biases"] / (at_scores + DAMPING * at_scores.mean())
         a = torch.stack([torch.cat([one["a"], one["a"].new_ones(1)]) for one in self.all])
         w = torch.stack([one["w"] for one in self.all])
         inputs = a.t() @ (w[:, None] * a) / total
@@ -140,9 +149,9 @@ trainings = st.builds(
 
 
 @settings(max_examples=15, deadline=None)
-@given(config=configs, training=trainings)
+@given(config=configs | vector_configs, training=trainings)
 def test_fisher_scores_are_those_of_autograd_with_explicit_blocks(
-    config: ConvEConfig, training: Training
+    config: ModelConfig, training: Training
 ) -> None:
     model = warm(config)
     reference = Reference(model, training)
@@ -160,8 +169,8 @@ def test_fisher_scores_are_those_of_autograd_with_explicit_blocks(
 
 
 @settings(max_examples=10, deadline=None)
-@given(config=configs, name=st.sampled_from(["target", "one-to-n", "softmax", "kvsall-bce"]))
-def test_cosine_scores_are_those_of_autograd(config: ConvEConfig, name: str) -> None:
+@given(config=configs | vector_configs, name=st.sampled_from(["target", "one-to-n", "softmax", "kvsall-bce"]))
+def test_cosine_scores_are_those_of_autograd(config: ModelConfig, name: str) -> None:
     model, loss = warm(config), losses(config)[name]
     train, tests = query_rows(TRAIN, True), query_rows(TESTS, True)
     checkpoints = [(model, 1.0)]

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from traced_steps import trace_step
 
 from kgops.jobs import cpu_products
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.build import build_model
 from kgops.maths.train.batches import Batch
 from kgops.maths.train.losses import Positives
 from kgops.maths.train.meta_trace import trace_peak
@@ -147,7 +147,7 @@ def our_step(rng: random.Random) -> Callable[[str], None]:
     )
 
     def work(device: str) -> None:
-        model = ConvE(shape.model).to(device).train()
+        model = build_model(shape.model).to(device).train()
         chunk = training.chunk_for(torch.device("cpu"))
         step = TrainStep(
             model,
