@@ -92,7 +92,7 @@ class _Work(NamedGraph):
         model = loaded.checkpoint.model
         if not isinstance(model, EntityModel):
             raise BadInput(
-                f"{loaded.path} is a {type(model).__name__}; only ConvE can be explained.",
+                f"{loaded.path} is a {type(model).__name__}; only models of kgops' own engine can be explained.",
                 hint="`kgops tracin --loss target` attributes predictions of other models.",
             )
         if loaded.loss is None:

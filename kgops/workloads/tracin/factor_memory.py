@@ -13,6 +13,9 @@ from kgops.workloads.graphs.block_counts import Block
 from kgops.workloads.memory.budget import Parts
 from kgops.workloads.tracin.options import TRACIN_ROWS_AT_ONCE
 from kgops.workloads.tracin.sizes import CONVOLUTION, Format, TracinShape
+from kgops.workloads.train.models import ConvEConfig, VectorConfig
+
+_AUTOGRAD = 12  # vectors a row that autograd takes for the gradients of a bilinear score
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Side:
             groups = rounded_rows(groups)
         if s.knows_all:
             return cls(block.triples, rows, groups, groups, block.row_answers, block.group_answers)
-        forward = tests is not None and groups * tests.samples < rows
+        has_layers = isinstance(s.model, ConvEConfig)
+        forward = has_layers and tests is not None and groups * tests.samples < rows
         return cls(block.triples, rows, groups, rows, moves_forward=forward)
 
 
@@ -136,7 +140,7 @@ def factors(s: TracinShape, side: Side, *, keep: bool, against: int = 0, places:
     encoding = encoded + max(
         rounding(s.low, kernel, patches, numbers, batched=True) + (4 * numbers if s.low.is_low else 0),
         rounding(s.low, numbers, weight, g * c.embedding_dim, rounded=True),
-        2 * g * d,
+        2 * g * d if isinstance(c, ConvEConfig) else _AUTOGRAD * g * d,
     )
     scratch = {} if keep else {"maps": 4 * numbers}
     columns = passing = 0
@@ -189,6 +193,8 @@ def _pull(s: TracinShape, samples: int, groups: int, scratch: dict[str, int]) ->
     """`Encoder.pull`: bytes kept of all samples, and the peak while they go back through the convolution. They go back
     some at a time, before they are joined."""
     c, small, d = s.model, small_each(s), 4 * s.model.embedding_dim
+    if isinstance(c, VectorConfig):
+        return 2 * samples * d, _AUTOGRAD * samples * d
     rows = min(TRACIN_ROWS_AT_ONCE, samples)
     maps, taps, patches = rows * c.features, 4 * rows * s.taps * s.places, rows * (s.taps + 1) * s.places
     sums, by_tap = rows * c.output_channels * (s.taps + 1), 4 * rows * c.output_channels * s.taps

@@ -22,6 +22,7 @@ from kgops.jobs.option import defaults_of
 from kgops.jobs.text import on_or_off
 from kgops.workloads.shared_options import TRIPLES
 from kgops.workloads.train.options import (
+    CONVE,
     CONVE_LAYERS,
     GROUPED_LOSS,
     OWN_MODELS,
@@ -99,7 +100,8 @@ def _check_validations(settings: dict[str, Any]) -> list[str]:
 def _label(settings: dict[str, Any]) -> str:
     path = PurePath(settings["train"] or "")
     data = str(settings["dataset"] or path.parent.name or path.stem)
-    return data if settings["engine"] == "kgops" else f"{data} {settings['model']}"
+    own = OWN_MODELS.get(settings["model"].lower()) if settings["engine"] == "kgops" else None
+    return data if own == CONVE else f"{data} {own or settings['model']}"
 
 
 def _notes(settings: Mapping[str, Any]) -> list[str]:

@@ -134,10 +134,10 @@ class VectorConfig:
     height: ClassVar[int] = 0
     width: ClassVar[int] = 0
     output_channels: ClassVar[int] = 0
-    kernel_height: ClassVar[int] = 0
-    kernel_width: ClassVar[int] = 0
-    map_height: ClassVar[int] = 0
-    map_width: ClassVar[int] = 0
+    kernel_height: ClassVar[int] = 1
+    kernel_width: ClassVar[int] = 1
+    map_height: ClassVar[int] = 1
+    map_width: ClassVar[int] = 1
     features: ClassVar[int] = 0
     batch_norm: ClassVar[bool] = False
     input_dropout: ClassVar[float] = 0.0
