@@ -6,12 +6,14 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kgops.jobs.job import Job
 from kgops.workloads.job_files import read_job
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig
+from kgops.workloads.train.options import CONVE, CONVE_LAYERS, VECTOR_MODELS
 
+Setting = TypeVar("Setting", "TrainSetting", "TracinSetting")
 _FLOP = 2e10  # of a whole setting, at most
 _CHUNK_SCORES = 1 << 24
 _LEAST_FLOP = 1e8  # lower limit, below which no setting would be drawn
@@ -55,8 +57,12 @@ class TracinSetting:
     top_k: int | None
     options: dict[str, Any] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)  # of the job's settings
+    model: str = CONVE
 
-    def config(self) -> ConvEConfig:
+    def config(self) -> ModelConfig:
+        if self.model != CONVE:
+            rank = self.embedding_dim // VECTOR_MODELS[self.model]
+            return VectorConfig(self.entities, self.relations, self.inverse, rank, self.model)
         return ConvEConfig(
             self.entities,
             self.relations,
@@ -113,6 +119,18 @@ def draw_train(
         setting = TrainSetting(entities, relations, train, valid, test, settings, options)
         if _train_flop(setting) <= flop:
             return setting
+
+
+def of_vectors(rng: random.Random, drawn: Setting) -> Setting:
+    """The same of ComplEx or DistMult."""
+    model = rng.choice(tuple(VECTOR_MODELS))
+    if isinstance(drawn, TracinSetting):
+        return replace(drawn, model=model)
+    settings = {name: value for name, value in drawn.settings.items() if name not in CONVE_LAYERS}
+    settings |= {"model": model, "embedding_dim": settings["embedding_dim"] // VECTOR_MODELS[model]}
+    settings["regularizer"] = rng.choice(("none", "n3"))
+    settings["relation_prediction"] = rng.choice((0.0, 0.5))
+    return replace(drawn, settings=settings)
 
 
 def draw_large_train(rng: random.Random) -> TrainSetting:

@@ -22,7 +22,7 @@ from kgops.jobs.job import Job
 from kgops.maths.explain.worker import explain_on_graph
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary
-from kgops.maths.models.conve import ConvE
+from kgops.maths.models.build import build_model
 from kgops.maths.tracin.worker import run_on_graph
 from kgops.maths.train.checkpoints import Checkpoint, write_checkpoint
 from kgops.maths.train.settings import TrainSettings
@@ -257,7 +257,7 @@ def _write_untrained(path: Path, setting: TracinSetting, graph: Graph) -> None:
     config = setting.config()
     loss = {"name": setting.trained_loss, "label_smoothing": setting.smoothing}
     digests = graph.entities.digest, graph.relations.digest
-    model = ConvE(config).state_dict()
+    model = build_model(config).state_dict()
     settings = _training(setting).to_dict()
     write_checkpoint(path, Checkpoint(model, config.to_dict(), 2, 0, 0.1, loss, *digests, settings, {}))
 

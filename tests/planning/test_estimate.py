@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from counting import calls_of
-from estimate_settings import draw_other, draw_tracin, draw_train
-from estimating import Outcome, compare_tracin, compare_train, drawn_data
+from estimate_settings import draw_other, draw_tracin, draw_train, of_vectors
+from estimating import Outcome, compare_explain, compare_tracin, compare_train, drawn_data
 
 from kgops.gpus.facts import GpuFacts
 from kgops.planning.corrections import Pair, accuracy, learn
@@ -78,6 +78,22 @@ def bounds(outcomes: list[Outcome]) -> None:
     assert statistics.median(outcome.least_error for outcome in outcomes) < 0.1
     over = [outcome.least - outcome.measured - max(0.2 * outcome.measured, 2**20) for outcome in outcomes]
     assert sum(one <= 0 for one in over) >= 0.9 * len(over), outcomes
+
+
+def test_trainings_of_vectors_take_what_was_predicted() -> None:
+    drawn = [(seed, random.Random(seed)) for seed in range(710_000, 710_016)]
+    settings = [(seed, of_vectors(rng, draw_train(rng, most_entities=3000, flop=6e9))) for seed, rng in drawn]
+    judge([compare_train(setting, seed) for seed, setting in settings])
+
+
+def test_tracin_and_explanations_of_vectors_take_no_more_than_their_budget() -> None:
+    drawn = [(seed, random.Random(seed)) for seed in range(810_000, 810_016)]
+    settings = [
+        (seed, of_vectors(rng, draw_tracin(rng, most_entities=3000, flop=6e9))) for seed, rng in drawn
+    ]
+    bounds([compare_tracin(setting, seed) for seed, setting in settings])
+    explained = [compare_explain(replace(setting, checkpoints=1), seed) for seed, setting in settings[:6]]
+    assert all(one.error > -0.01 for one in explained), explained
 
 
 def test_tracin_takes_no_more_than_its_budget() -> None:

@@ -15,8 +15,6 @@ from kgops.workloads.tracin.options import TRACIN_ROWS_AT_ONCE
 from kgops.workloads.tracin.sizes import CONVOLUTION, Format, TracinShape
 from kgops.workloads.train.models import ConvEConfig, VectorConfig
 
-_AUTOGRAD = 12  # vectors a row that autograd takes for the gradients of a bilinear score
-
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -140,7 +138,7 @@ def factors(s: TracinShape, side: Side, *, keep: bool, against: int = 0, places:
     encoding = encoded + max(
         rounding(s.low, kernel, patches, numbers, batched=True) + (4 * numbers if s.low.is_low else 0),
         rounding(s.low, numbers, weight, g * c.embedding_dim, rounded=True),
-        2 * g * d if isinstance(c, ConvEConfig) else _AUTOGRAD * g * d,
+        2 * g * d if isinstance(c, ConvEConfig) else _autograd(c) * g * d,
     )
     scratch = {} if keep else {"maps": 4 * numbers}
     columns = passing = 0
@@ -189,12 +187,17 @@ def small_each(s: TracinShape) -> int:
     return 4 * sum((own | widths)[name] for name in s.names & CONVOLUTION)
 
 
+def _autograd(c: VectorConfig) -> int:
+    """Vectors of each row that autograd takes for the gradients of a bilinear score; complex products take more."""
+    return 2 + 2 * (c.embedding_dim // c.rank)
+
+
 def _pull(s: TracinShape, samples: int, groups: int, scratch: dict[str, int]) -> tuple[int, int]:
     """`Encoder.pull`: bytes kept of all samples, and the peak while they go back through the convolution. They go back
     some at a time, before they are joined."""
     c, small, d = s.model, small_each(s), 4 * s.model.embedding_dim
     if isinstance(c, VectorConfig):
-        return 2 * samples * d, _AUTOGRAD * samples * d
+        return 2 * samples * d, _autograd(c) * samples * d
     rows = min(TRACIN_ROWS_AT_ONCE, samples)
     maps, taps, patches = rows * c.features, 4 * rows * s.taps * s.places, rows * (s.taps + 1) * s.places
     sums, by_tap = rows * c.output_channels * (s.taps + 1), 4 * rows * c.output_channels * s.taps

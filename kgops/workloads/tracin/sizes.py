@@ -146,7 +146,8 @@ class TracinShape:
         """Of Fisher's: the sampled queries, the projection's inputs once more, and the root of their products."""
         c, queries = self.model, self.fisher_queries
         small = c.output_channels * (c.channels * c.kernel_height * c.kernel_width + 3) + 2 * c.channels
-        sampled = 4 * queries * (c.features + 6 * c.embedding_dim + small)
+        vectors = 6 if isinstance(c, ConvEConfig) else 4  # an output norm has two more
+        sampled = 4 * queries * (c.features + vectors * c.embedding_dim + small)
         return sampled, 4 * queries * (c.features + 1), 4 * min(queries, c.features + 1) ** 2
 
     @property
@@ -310,7 +311,10 @@ def retrained_shape(
     options = {name: trained[name] for name in names if trained.get(name) is not None}
     own = {
         name: trained.get(name)
-        for name in ("loss", "group_queries", "label_smoothing", "optimizer", "weight_decay")
+        for name in (
+            *("loss", "group_queries", "label_smoothing", "optimizer", "weight_decay"),
+            *("regularizer", "relation_prediction"),
+        )
     }
     epochs = trained.get("num_epochs") or 1
     settings = {**own, "num_epochs": epochs, "validate_every": 0, "engine": "kgops"}

@@ -114,7 +114,7 @@ def _scratch(s: TrainShape) -> tuple[list[Tensor], list[Tensor]]:
     kernels, weight = batch * c.output_channels * (taps + 1), c.embedding_dim * c.features
     chunk = min(s.chunk, c.num_entities)
     kept = (at_once if s.checkpointing else batch) * c.features
-    forward = [batch * (taps + 1) * places, kernels, batch * c.embedding_dim, kept]
+    forward = [batch * (taps + 1) * places, kernels, batch * c.embedding_dim, kept] if c.features else []
     back = [at_once * c.features, kernels, batch * taps * places]
     wide, scores = [], [4 * chunk * batch]
     if low != 4:
@@ -137,7 +137,10 @@ def _step(s: TrainShape, batch: int) -> list[list[Tensor]]:
     kernels = 4 * batch * c.output_channels * (c.channels * c.kernel_height * c.kernel_width + 1)
     order = _ID * s.queries.queries
     data = _parts("data", order, order, 2 * _ID * batch, _ID * positives, _ID * positives)
-    held = [vectors, vectors, 2 * vectors, vectors, vectors, 4 * batch * c.output_channels]
+    # Rows of heads and relations, and queries; ConvE's layers between them.
+    held = [vectors] * 3
+    if c.features:
+        held += [2 * vectors, vectors, 4 * batch * c.output_channels]
     if c.batch_norm:
         held.append(2 * vectors)
     if c.input_dropout:
@@ -157,18 +160,31 @@ def _step(s: TrainShape, batch: int) -> list[list[Tensor]]:
     elif on_gpu:
         inside.append(plane // COLUMN_FOLDS)
     inside += [4 * positives] * is_softmax
-    back = [vectors, 2 * vectors, 2 * vectors, vectors, vectors]
+    back = [vectors, 2 * vectors, 2 * vectors, vectors, vectors] if c.features else [vectors] * 5
     if c.batch_norm and not on_gpu:
         back.append(2 * vectors)
     moments = [
         [*data, *_parts("activations", *held), *_parts("loss", *inside)],
         [*data, *_parts("activations", *held, *back)],
-        [*data, *_parts("activations", *held, kernels)],
+        [*data, *_parts("activations", *held, kernels if c.features else _penalties(s, positives))],
     ]
     if s.optimizer == "adagrad" and on_gpu:  # roots and steps; gradients that are decayed or finite
         copies = 3 if s.weight_decay or s.precision == "fp16" else 2
         moments.append([*data, *_parts("optimizer", *weight_sizes(c) * copies)])
     return [*moments, [*data, *_parts("activations", *held)]]
+
+
+def _penalties(s: TrainShape, positives: int) -> int:
+    """`Penalties.add`, after the way back: gradients of queries and rows, and vectors of each triple."""
+    c = s.model
+    rows, triples = 4 * s.batch * c.embedding_dim, 4 * positives * c.embedding_dim
+    size = 2 * rows  # queries are gone
+    if s.n3 or s.predicts_relations:
+        size += triples + (_ID + 9) * positives
+    if s.predicts_relations:
+        table = 4 * c.relation_rows * c.embedding_dim
+        return size + 5 * triples + 4 * 4 * positives * c.relation_rows + table
+    return size + (2 * max(triples, rows) if s.n3 else 0)
 
 
 def _evaluate(p: Phases, s: TrainShape, phase: str, triples: int, known: int) -> None:

@@ -55,6 +55,8 @@ class TrainShape:
     epochs: int = 1
     graphs: bool = False  # CUDA graphs of whole steps
     compiled: bool = False
+    n3: bool = False
+    predicts_relations: bool = False
 
     @property
     def batch(self) -> int:
@@ -159,6 +161,8 @@ def shape_of_training(
         settings["num_epochs"],
         gpu is not None and _replays(options),
         gpu is not None and options.get("compile", "off") != "off",
+        settings.get("regularizer") == "n3",
+        bool(settings.get("relation_prediction")),
     )
 
 
