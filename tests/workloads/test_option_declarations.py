@@ -46,6 +46,7 @@ CHECKED = {
     "loss_type": "mse",
     "output": {"predict": "/x/y.json", "tracin": "/x/y.json", "explain": "/x/y.json"},
     "optimizer": "sgd",
+    "regularizer": "n3",
     "schedule": "cosine",
     "scheduler": "cosine",
 }
@@ -57,6 +58,9 @@ _BESIDE: dict[str, dict[str, dict[str, Any]]] = {
         "schedule_patience": {"schedule": "plateau"},
         "model": {"engine": "pykeen"},
         "group_queries": {"loss": "1vsall-ce"},
+        "regularizer": {"model": "ComplEx"},
+        "regularizer_weight": {"model": "ComplEx", "regularizer": "n3"},
+        "relation_prediction": {"model": "DistMult"},
     },
     "predict": {
         "candidate_type": {"node_types": "/x/types.tsv"},

@@ -92,7 +92,7 @@ _MODEL = (
     ),
     _size(
         "embedding_dim", 200, "Embedding dimension of entities and relations. ComplEx has complex dimensions."
-    ).adapted(flags=(Flag(""), Flag("--rank", hidden=True))),
+    ).adapted(flags=(Flag(""), Flag("--rank", help="The same as --embedding-dim."))),
     _size("embedding_height", None, "Rows of the image that ConvE reshapes an embedding to."),
     _size("embedding_width", None, "Columns of that image."),
     _size("input_channels", None, "Channels of that image."),
