@@ -4,9 +4,9 @@
 
 Each seed is one `kgops train --recipe NAME` in a temporary home, with all cores and nothing else running, and
 with --exclusive if that is given. DIR has the folders fb15k-237, wn18rr and codex-s with train.txt, valid.txt and
-test.txt, for their recipes `-best`, too; umls and kinships ship inside PyKEEN. PyKEEN loads the best model of each
-run and evaluates it with its own RankBasedEvaluator. `--write` keeps what was measured beside the recipe, where
-`kgops recipes show NAME` reads it.
+test.txt, for their recipes `-best` and `-complex`, too; umls and kinships ship inside PyKEEN. PyKEEN loads the best
+model of each run and evaluates it with its own RankBasedEvaluator. `--write` keeps what was measured beside the recipe,
+where `kgops recipes show NAME` reads it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,7 @@ from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.trials import peers
 from kgops.workloads.job_files import read_job_file
 from kgops.workloads.train import recipes
+from kgops.workloads.train.models import VectorConfig
 from kgops.workloads.train.recipes import Measured, MeasuredRun
 
 _HITS = ("hits_at_1", "hits_at_10")
@@ -120,7 +122,7 @@ def _measure(name: str, seed: int, data: Path | None, home: Path, exclusive: boo
 
 
 def _files(name: str, data: Path | None) -> dict[str, Path]:
-    folder = None if data is None else data / name.removesuffix("-best")
+    folder = None if data is None else data / re.sub("-(best|complex)$", "", name)
     if folder is None or not folder.is_dir():
         return {}
     return {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}
@@ -159,10 +161,16 @@ def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
 
 
 def in_pykeen(model: EntityModel, factory: Any) -> Any:
-    """PyKEEN's ConvE with these weights."""
+    """PyKEEN's model of this name with these weights."""
     from pykeen.models import ConvE as PykeenConvE
+    from pykeen.models import model_resolver
 
     c = model.config
+    if isinstance(c, VectorConfig):
+        kind: Any = model_resolver.lookup(c.model)
+        same: Any = kind(triples_factory=factory, embedding_dim=c.rank, random_seed=0)
+        same.load_state_dict(to_pykeen_state(model), strict=False)
+        return same.eval()
     theirs: Any = PykeenConvE(
         triples_factory=factory,
         embedding_dim=c.embedding_dim,

@@ -121,6 +121,37 @@ def test_curves_scores_and_the_strongest_influences_are_those_of_the_cpu(on: On)
             print(f"scores of {len(mine)} triples differ by {apart(*scores):.1e} at most")
 
 
+def test_complex_is_trained_traced_and_explained_on_the_gpu_as_on_the_cpu(on: On) -> None:
+    console = on("t4")
+    own = (
+        "--model",
+        "complex",
+        "--rank",
+        "16",
+        "--loss",
+        "1vsall-ce",
+        "--group-queries",
+        "--batch-size",
+        "256",
+    )
+    penalties = ("--regularizer", "n3", "--regularizer-weight", "0.01", "--relation-prediction", "0.5")
+    train = ("train", "--dataset", "nations", "--num-epochs", "3", "--validate-every", "1", *own, *penalties)
+    plain = ("--precision", "fp32", "--optimizer", "adagrad", "--learning-rate", "0.1", "--cuda-graphs")
+    runs = [ended(console, *train, *plain, "--device", device) for device in ("cuda", "cpu")]
+    assert on_gpu(runs[0]) and applied(runs[0], "cuda_graphs") == "on"
+    for name in ("loss", "valid_mrr"):
+        assert apart(*(curve(console, run, name) for run in runs)) <= 1e-4
+    asked = ("--run", str(runs[0]["id"]), "--triple", "usa", "embassy", "china")
+    explained = [ended(console, "explain", *asked, "--device", device) for device in ("cuda", "cpu")]
+    assert on_gpu(explained[0])
+    here, there = ((console.folder(run["id"]) / "results/explanations.csv").read_text() for run in explained)
+    assert [row.split(",")[1:4] for row in here.splitlines()] == [
+        row.split(",")[1:4] for row in there.splitlines()
+    ]
+    half = ended(console, *train, "--precision", "fp16", "--device", "cuda")
+    assert applied(half, "precision") == "fp16" and on_gpu(half)
+
+
 def test_every_way_of_tracin_runs_on_the_gpu(on: On) -> None:
     console = on("t4")
     trained = ended(console, *TRAIN, "--compile", "off")

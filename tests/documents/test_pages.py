@@ -5,6 +5,7 @@ The pages with tests of their own are left out: README, TUTORIAL, MIGRATING, own
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import dated_benchmarks
 import pytest
-from documented import Desk, document_pages, in_sentences, page, typed_in
+from documented import ROOT, Desk, document_pages, in_sentences, page, typed_in
 from driving import wait_for
 from gpu_machine import GpuMachine
 from nvml_standin import t4
@@ -205,8 +206,11 @@ def test_the_commands_of_a_guide_run_one_after_the_other(desk: Desk, name: str) 
     follow(desk, name, PAGES[name])
 
 
+BELOW = ("own-model", "servers", "slurm")
+
+
 def test_every_page_with_commands_is_followed() -> None:
-    followed = {*PAGES, *TESTED_ELSEWHERE, "docs/guides/servers.md", "docs/guides/slurm.md"}
+    followed = {*PAGES, *TESTED_ELSEWHERE, *(f"docs/guides/{name}.md" for name in BELOW)}
     assert {name for name in document_pages() if commands_of(name)} - followed == set()
 
 
@@ -233,3 +237,21 @@ def test_the_commands_of_the_guide_on_slurm_run_on_a_cluster(
         for line in (f"{train} --num-epochs 1", trace):
             went = desk.type(line)
             assert went.code == 0, (line, went.err)
+
+
+def test_a_model_that_is_added_as_the_guide_says_is_trained_explained_and_traced(desk: Desk) -> None:
+    """In a copy of kgops."""
+    place = desk.home.parent / "kgops-to-change"
+    for package in ("kgops", "storage", "screens", "profiles"):
+        shutil.copytree(ROOT / package, place / package, ignore=shutil.ignore_patterns("__pycache__"))
+    model, name = re.findall(r"^```python\n(.*?)^```", page("docs/guides/own-model.md"), re.M | re.S)
+    with (place / "kgops/maths/models/vectors.py").open("a") as file:
+        file.write(f"\n\n{model}")
+    options = place / "kgops/workloads/train/options.py"
+    table = "VECTOR_MODELS = {\n"
+    options.write_text(options.read_text().replace(table, table + name))
+    desk.more["PYTHONPATH"] = str(place)
+    follow(desk, "docs/guides/own-model.md", Stage())
+    shown = desk.console.show(1)
+    assert shown["label"] == "mine" and shown["metric"]["test_mrr"] > 0.3
+    assert desk.console.show(3)["state"] == "succeeded"

@@ -28,6 +28,7 @@ from kgops.maths.explain.verification import Checked, TrainingAgain
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.products import without_tf32
+from kgops.maths.models.pykeen_bridge import own_vectors
 from kgops.maths.predict.known import NamedGraph
 from kgops.maths.predict.worker import load_model
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
@@ -90,10 +91,11 @@ class _Work(NamedGraph):
 
     def run(self, wanted: list[Asked], loaded: LoadedCheckpoint, results: Path) -> dict[str, float]:
         model = loaded.checkpoint.model
-        if not isinstance(model, EntityModel):
+        model = model if isinstance(model, EntityModel) else own_vectors(model)
+        if model is None:
             raise BadInput(
-                f"{loaded.path} is a {type(model).__name__}; only models of kgops' own engine can be explained.",
-                hint="`kgops tracin --loss target` attributes predictions of other models.",
+                f"{loaded.path} is a {type(loaded.checkpoint.model).__name__}, which cannot be explained.",
+                hint="ConvE, ComplEx and DistMult can; `kgops tracin` traces other models.",
             )
         if loaded.loss is None:
             self.report.note(f"{loaded.path} records no loss: kvsall-bce without label smoothing is assumed.")

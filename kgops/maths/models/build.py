@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from kgops.maths.models import vectors
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.entity_model import EntityModel
-from kgops.maths.models.vectors import ComplEx, DistMult, VectorModel
 from kgops.workloads.train.models import ModelConfig, VectorConfig
-
-VECTOR_MODELS: dict[str, type[VectorModel]] = {"ComplEx": ComplEx, "DistMult": DistMult}
 
 
 def build_model(config: ModelConfig) -> EntityModel:
-    return VECTOR_MODELS[config.model](config) if isinstance(config, VectorConfig) else ConvE(config)
+    if not isinstance(config, VectorConfig):
+        return ConvE(config)
+    kind: type[vectors.VectorModel] = getattr(vectors, config.model)
+    return kind(config)

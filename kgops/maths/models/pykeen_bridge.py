@@ -15,10 +15,12 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
+from kgops.maths.models.build import build_model
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.vectors import VectorModel
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig, VectorConfig
+from kgops.workloads.train.options import VECTOR_MODELS
 
 # Format of checkpoints that a run of PyKEEN's pipeline keeps; see `pykeen_models`.
 KEPT_FORMAT = "kgops pykeen checkpoint"
@@ -56,6 +58,24 @@ def to_pykeen_state(model: EntityModel) -> dict[str, torch.Tensor]:
     bias = state[_BIASES]
     state[_BIASES] = bias.view(-1, 1)  # PyKEEN stores each entity's bias as a row of one
     return state
+
+
+def own_vectors(model: Any) -> EntityModel | None:
+    """kgops' model with the vectors of PyKEEN's, if it has one whose scores are the same; on its device."""
+    name = type(model).__name__
+    tables = dict(model.named_parameters())
+    if name not in VECTOR_MODELS or tables.keys() != {_ENTITIES, _RELATIONS}:
+        return None
+    if any(one.normalizer for one in (*model.entity_representations, *model.relation_representations)):
+        return None
+    entities, relations = tables[_ENTITIES], tables[_RELATIONS]
+    rank = entities.shape[1] // VECTOR_MODELS[name]
+    inverse = bool(model.use_inverse_triples)
+    config = VectorConfig(len(entities), int(model.num_real_relations), inverse, rank, name)
+    own = build_model(config).to(entities.device, entities.dtype)
+    assert isinstance(own, VectorModel)
+    own.load_state_dict({"entities": own.separated(entities), "relations": own.separated(relations)})
+    return own.eval()
 
 
 def from_pykeen_state(

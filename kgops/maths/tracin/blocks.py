@@ -222,7 +222,7 @@ class FisherEngine(Engine):
     ) -> None:
         if not isinstance(checkpoint.model, EntityModel):
             raise BadInput(
-                f"the score {settings.score} is made for models of kgops' engine, "
+                f"the score {settings.score} is for ConvE, ComplEx and DistMult, "
                 f"not for {type(checkpoint.model).__name__}.",
                 hint="choose --score tracin or --score cosine.",
             )

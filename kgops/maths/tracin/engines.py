@@ -10,6 +10,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.maths.models.entity_model import EntityModel
+from kgops.maths.models.pykeen_bridge import own_vectors
 from kgops.maths.tracin.blocks import CosineEngine, Engine, FisherEngine, Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.models import check_ready, facts_of
@@ -47,6 +48,9 @@ def engine_for(
         inner = engine_for(checkpoint, loss, replace(settings, score="tracin"), names)
         return CosineEngine(inner, checkpoints)
     if settings.score == "fisher":
+        if not isinstance(checkpoint.model, EntityModel):
+            own = own_vectors(checkpoint.model)
+            checkpoint = checkpoint if own is None else replace(checkpoint, model=own)
         return FisherEngine(checkpoint, settings, names)
     if isinstance(checkpoint.model, EntityModel):
         return Engine(checkpoint, loss, settings, names)

@@ -135,7 +135,8 @@ _ATTRIBUTION = tuple(
             default="tracin",
             check=one_of(*SCORES),
             help="Score of a training triple: tracin, cosine or fisher. cosine leaves out the gradients' lengths. "
-            "fisher corrects by the curvature of the training loss. It foretells retraining best, and needs ConvE.",
+            "fisher corrects by the curvature of the training loss. It foretells retraining best. "
+            "For ConvE, ComplEx and DistMult.",
         ),
         Option(
             "loss",

@@ -29,7 +29,10 @@ SCHEDULES = ("constant", "plateau", "cosine")
 ENGINES = ("kgops", "pykeen")
 CONVE = "ConvE"
 # Models of one vector for each entity and relation: the numbers of each dimension.
-VECTOR_MODELS = {"ComplEx": 2, "DistMult": 1}
+VECTOR_MODELS = {
+    "ComplEx": 2,
+    "DistMult": 1,
+}
 OWN_MODELS = {name.lower(): name for name in (CONVE, *VECTOR_MODELS)}  # of kgops' engine, as people type them
 CONVE_LAYERS = (
     *("embedding_height", "embedding_width", "input_channels", "output_channels", "kernel_height"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from kgops.maths.models.build import build_model
-from kgops.maths.models.pykeen_bridge import to_pykeen_state
+from kgops.maths.models.pykeen_bridge import own_vectors, to_pykeen_state
 from kgops.maths.train.batches import Batch
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.penalties import Penalties
@@ -134,3 +134,18 @@ def test_a_model_is_the_bytes_that_its_sizes_say() -> None:
     for name in NAMES:
         model = made(name).float()
         assert weight_bytes(model.config) == sum(4 * p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_that_pykeen_trained_is_ours_with_equal_scores(name: str) -> None:
+    from pykeen.models import model_resolver
+    from pykeen.triples import KGInfo
+
+    kind: Any = model_resolver.lookup(name)
+    facts = KGInfo(num_entities=7, num_relations=2, create_inverse_triples=False)
+    theirs = kind(triples_factory=facts, embedding_dim=6, random_seed=1).double().eval()
+    ours = own_vectors(theirs)
+    assert ours is not None and not ours.config.inverse
+    rows = torch.cartesian_prod(torch.arange(7), torch.arange(2), torch.arange(7))
+    torch.testing.assert_close(ours.score_triples(rows), theirs.score_hrt(rows)[:, 0])
+    assert own_vectors(model_resolver.lookup("RotatE")(triples_factory=facts, random_seed=1)) is None
