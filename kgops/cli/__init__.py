@@ -53,7 +53,7 @@ COMMANDS: dict[str, str] = {
 TOGETHER = {"serve": "tui", "report": "show", "resume": "stop", "delete": "stop", "note": "tag"}
 # Workload of `kgops run` → summary; `kgops run --help` imports no workload.
 WORKLOADS: dict[str, str] = {
-    "train": "Train ConvE, or any PyKEEN model.",
+    "train": "Train ConvE, ComplEx, or any PyKEEN model.",
     "predict": "Answer questions with a trained model: which tails, which heads, which pairs?",
     "evaluate": "Rank triples by a trained model: MRR and Hits@k, by relation, direction and degree.",
     "tracin": "Find the training triples behind predictions (TracIn).",

@@ -10,7 +10,7 @@ from kgops.jobs.run_options import NAMES
 from kgops.workloads.pipeline.job import TRACIN_OPTIONS
 from kgops.workloads.registry import WORKLOADS
 from kgops.workloads.regress.options import ARCHITECTURES
-from kgops.workloads.train.options import LOSSES, OPTIMIZERS
+from kgops.workloads.train.options import LOSSES, OPTIMIZERS, OWN_MODELS
 
 # Of a pipeline's options, those that its training has not.
 _ONLY_TRACIN = [
@@ -19,7 +19,7 @@ _ONLY_TRACIN = [
     if name in TRACIN_OPTIONS and name not in WORKLOADS["train"].optimizations
 ]
 # A few of PyKEEN's; any other is typed.
-_MODELS = ("ConvE", "TransE", "DistMult", "ComplEx", "RotatE")
+_MODELS = (*OWN_MODELS.values(), "TransE", "RotatE")
 
 
 class BadField(Usage):
@@ -132,7 +132,9 @@ _OPTIMIZING = (
 FIELDS: dict[str, tuple[Field, ...]] = {
     "train": (
         _DATA,
-        _word("train", "model", "model", "ConvE, or any model of PyKEEN", _MODELS),
+        _word(
+            "train", "model", "model", f"{', '.join(OWN_MODELS.values())}, or any model of PyKEEN", _MODELS
+        ),
         *_SIZES,
         *_OPTIMIZING,
         _LABEL,

@@ -23,6 +23,7 @@ from kgops.workloads.registry import WORKLOADS
 from kgops.workloads.regress.options import REGRESS_IMAGES
 from kgops.workloads.results import leaves
 from kgops.workloads.tracin.options import FILTERS
+from kgops.workloads.train.options import CONVE, OWN_MODELS
 from storage import run_list, runs
 from storage.database import Connection
 from storage.run_list import Filter
@@ -225,7 +226,7 @@ def _data_files(folder: Path) -> dict[str, str]:
 
 def _train(draft: Draft) -> dict[str, Any]:
     settings = {**files_of(draft.text("data")), **_values(draft)}
-    if settings.get("model", "ConvE").lower() != "conve":
+    if settings.get("model", CONVE).lower() not in OWN_MODELS:
         settings["engine"] = "pykeen"
     return settings
 
