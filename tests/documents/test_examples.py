@@ -144,6 +144,22 @@ def has_flights(many: int, size: int) -> Check:
     return check
 
 
+def leaves(*names: str) -> Check:
+    def check(desk: Desk, went: Went) -> None:
+        assert set(names) <= went.written, went.written
+
+    return check
+
+
+def has_drugs(desk: Desk) -> None:
+    assert desk.type("kgops data drugs --make robokop").code == 0
+
+
+def has_a_graph(desk: Desk) -> None:
+    has_drugs(desk)
+    assert desk.type("kgops data kgx robokop --make graph").code == 0
+
+
 def has_started_all(desk: Desk, went: Went) -> None:
     numbers = re.findall(r"^run (\d+): batch_size=\d+ learning_rate=[\d.]+$", went.out, re.M)
     asked = set()
@@ -217,6 +233,10 @@ AT_ONCE: dict[str, Check] = {
     "kgops hosts remove lab1": has_forgotten_a_host,
     "kgops hosts check all": says("^lab1: "),
     "kgops data flights --make flights": has_flights(4, 32),
+    "kgops data drugs --make robokop": leaves("robokop/nodes.tsv", "robokop/mechanisms.tsv"),
+    "kgops data kgx robokop --make graph": leaves("graph/triples.txt", "graph/names.tsv"),
+    "kgops data kgx robokop --make graph --predicate treats": leaves("graph/triples.txt"),
+    "kgops data split graph --relation treats --by tail": leaves("graph/train.txt", "graph/test.txt"),
     "kgops data flights --make flights --flights 6 --size 64": has_flights(6, 64),
     "kgops regress --config colab_optimized --data-directory flights --num-epochs 20": succeeds(
         workload="regress"
@@ -227,6 +247,8 @@ AT_ONCE: dict[str, Check] = {
 }
 BEFORE: dict[str, Callable[[Desk], None]] = {
     "kgops regress": has_flights_to_learn_from,
+    "kgops data kgx": has_drugs,
+    "kgops data split": has_a_graph,
     "kgops hosts": names_a_host,
     "kgops pull": names_another_host,
     "kgops show": names_another_host,

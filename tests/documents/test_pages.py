@@ -112,7 +112,7 @@ def has_what_commands_name(desk: Desk) -> None:
     has_a_job(desk)
     has_scripts_and_a_gpu(desk)
     desk.more.clear()  # only the scripts
-    assert desk.type("kgops data flights --make flights").code == 0
+    assert desk.type("kgops data flights --make flights && kgops data drugs --make robokop").code == 0
     desk.console.running(int(desk.type("kgops exec --label long --detach -- python long.py").out))
 
 
@@ -131,6 +131,12 @@ PAGES = {
         typed={
             "kgops regress": "kgops regress --help",
             "kgops data flights": "kgops data flights --make more",
+        }
+    ),
+    "docs/guides/kgx.md": Stage(
+        typed={
+            "kgops data kgx": "kgops data kgx --help",
+            "kgops data kgx --date COLUMN": "kgops data kgx robokop --make dated --date publication_date",
         }
     ),
     "docs/guides/outlive-ssh.md": Stage(
