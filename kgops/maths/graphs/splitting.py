@@ -30,8 +30,8 @@ _Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Request:
-    """`by`: pairs at random; tails at random, of which nothing asked for is trained; or the latest dates. `relations`:
-    only their triples are tested; empty: all."""
+    """What to hold out: random pairs, all triples of random tails, or the latest dates. Only triples of `relations` are
+    tested; empty: all."""
 
     by: str = "pair"
     relations: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Request:
 
 
 def split(folder: Path, asked: Request) -> dict[str, Any]:
-    """Writes `train.txt`, `valid.txt` and `test.txt` beside `triples.txt`; returns the counts and cautions."""
+    """Writes `train.txt`, `valid.txt` and `test.txt` next to `triples.txt`; returns the counts and cautions."""
     lines, ids, names, dates = _read(folder / TRIPLES)
     unknown = [name for name in asked.relations if name not in names]
     if unknown:
