@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from benchmarks.measure import Silent
 from benchmarks.recipes import pykeen_metrics
 from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
+from kgops.maths.models.build import build_model
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.batches import Batches
 from kgops.maths.train.checkpoints import read_checkpoint
@@ -28,9 +29,9 @@ from kgops.maths.train.step import TrainStep
 from kgops.maths.train.worker import train_settings
 from kgops.workloads.job_files import read_job, read_job_file
 from kgops.workloads.train import recipes
-from kgops.workloads.train.models import ConvEConfig, model_of_settings
+from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig, model_of_settings
 
-QUICK = ["codex-s", "fb15k-237", "kinships", "umls", "wn18rr"]
+QUICK = ["codex-s", "fb15k-237", "kinships", "kinships-complex", "umls", "umls-complex", "wn18rr"]
 NAMES = sorted([*QUICK, "fb15k-237-best"])
 
 
@@ -77,7 +78,9 @@ def test_a_recipe_is_a_job_that_training_accepts_and_begins_with_its_command(nam
     job = read_job_file(path)
     assert train_settings(job).batch_size == job.options["batch_size"]
 
-    assert model_of_settings(job.settings, 100, 10).embedding_dim == job.settings["embedding_dim"]
+    model = model_of_settings(job.settings, 100, 10)
+    rank = model.rank if isinstance(model, VectorConfig) else model.embedding_dim
+    assert rank == job.settings["embedding_dim"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,10 +100,13 @@ def test_a_recipe_was_measured_as_it_is_now_or_says_that_it_was_not(name: str) -
         assert list(seconds) == sorted(seconds) and seconds[-1] <= run.seconds
 
 
-def test_a_model_is_evaluated_by_pykeen_as_by_kgops(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sizes", [ConvEConfig(14, 55, embedding_dim=12, output_channels=4), VectorConfig(14, 55, rank=8)]
+)
+def test_a_model_is_evaluated_by_pykeen_as_by_kgops(tmp_path: Path, sizes: ModelConfig) -> None:
     graph = read_pykeen_dataset("nations")
     torch.manual_seed(1)
-    model = ConvE(ConvEConfig(14, 55, embedding_dim=12, output_channels=4))
+    model = build_model(sizes)
     fit(model, graph, TrainSettings(num_epochs=4, validate_every=2), tmp_path, Silent())
     model.load_state_dict(dict(read_checkpoint(tmp_path / "best_model.pt", torch.device("cpu")).model))
     own = Evaluator(torch.cat([graph.train, graph.valid, graph.test]), 14)(model, graph.test)
