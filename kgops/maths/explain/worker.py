@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -91,10 +91,12 @@ class _Work(NamedGraph):
 
     def run(self, wanted: list[Asked], loaded: LoadedCheckpoint, results: Path) -> dict[str, float]:
         model = loaded.checkpoint.model
-        model = model if isinstance(model, EntityModel) else own_vectors(model)
-        if model is None:
+        if not isinstance(model, EntityModel) and (own := own_vectors(model)) is not None:
+            model = own
+            loaded = replace(loaded, checkpoint=replace(loaded.checkpoint, model=own))
+        if not isinstance(model, EntityModel):
             raise BadInput(
-                f"{loaded.path} is a {type(loaded.checkpoint.model).__name__}, which cannot be explained.",
+                f"{loaded.path} is a {type(model).__name__}, which cannot be explained.",
                 hint="ConvE, ComplEx and DistMult can; `kgops tracin` traces other models.",
             )
         if loaded.loss is None:

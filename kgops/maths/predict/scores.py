@@ -1,4 +1,4 @@
-"""Scores of all entities as answers: by matrix products for kgops' ConvE, question by question for PyKEEN's models."""
+"""Scores of all entities as answers: by matrix products for kgops' own models, question by question for PyKEEN's."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Scorer(Protocol):
 
 
 def scorer_of(model: Any, chunk: int) -> Scorer:
-    """For kgops' ConvE or a PyKEEN model, in evaluation mode; the latter scores `chunk` entities at a time."""
-    return _ConvE(model) if isinstance(model, EntityModel) else _Pykeen(model, chunk)
+    """For a model of kgops or of PyKEEN, in evaluation mode; the latter scores `chunk` entities at a time."""
+    return _Own(model) if isinstance(model, EntityModel) else _Pykeen(model, chunk)
 
 
-class _ConvE:
+class _Own:
     def __init__(self, model: EntityModel) -> None:
         self.model, self.num_entities, self.like = model, model.config.num_entities, model.entities.detach()
         self._at_once = max(1, min(_ENCODED_AT_ONCE, _SCORES_AT_ONCE // self.num_entities))

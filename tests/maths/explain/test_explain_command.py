@@ -249,3 +249,19 @@ def test_sufficient_sets_are_verified_by_training_with_them_added(run_cli: Conso
 
 
 _USA_CHINA = ("--triple", "usa", "embassy", "china")
+
+
+def test_models_of_vectors_are_explained_whoever_trained_them(run_cli: Console) -> None:
+    """kgops' ComplEx, verified by retraining; PyKEEN's DistMult, which nobody here can train again; no RotatE."""
+    small = ("--dataset", "nations", "--num-epochs", "3", "--embedding-dim", "8")
+    asked = ("--triple", "usa", "embassy", "china")
+    assert run_cli("train", "--model", "complex", *small).code == 0
+    assert run_cli("explain", "--run", "1", *asked, "--verify").code == 0
+    (one,) = found_in(run_cli, 2)
+    assert len(one["facts"]) == 4
+    for model in ("DistMult", "RotatE"):
+        assert run_cli("train", "--engine", "pykeen", "--model", model, *small).code == 0
+    assert run_cli("explain", "--run", "3", *asked).code == 0
+    assert len(found_in(run_cli, 5)[0]["facts"]) == 4
+    assert "cannot be retrained" in run_cli("explain", "--run", "3", *asked, "--verify").err
+    assert "RotatE, which cannot be explained" in run_cli("explain", "--run", "4", *asked).err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgops.errors import BadInput, BadJob
 from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.build import build_model
 from kgops.maths.models.conve import ConvE
+from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.train import checkpoints
 from kgops.maths.train.batches import Batch, Batches
 from kgops.maths.train.evaluate import Evaluator
@@ -23,7 +26,7 @@ from kgops.maths.train.losses import EntityLoss
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
-from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.models import ConvEConfig, VectorConfig
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)
@@ -37,7 +40,12 @@ def small(graph: Graph, **change: Any) -> ConvE:
     return ConvE(replace(config, **change))
 
 
-def weights(model: ConvE) -> dict[str, torch.Tensor]:
+def of_vectors(graph: Graph) -> EntityModel:
+    torch.manual_seed(9)
+    return build_model(VectorConfig(graph.num_entities, graph.num_relations, rank=8))
+
+
+def weights(model: EntityModel) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
@@ -118,10 +126,13 @@ def test_a_run_killed_anywhere_and_resumed_has_the_weights_of_one_never_killed(
     "chosen", [{}, {"loss": "1vsall-ce", "group_queries": True}], ids=["plain", "grouped"]
 )
 @pytest.mark.parametrize("nth", [1, 20, 25])
+@pytest.mark.parametrize("small", [small, of_vectors])
 def test_a_run_asked_to_stop_saves_and_resumes_bit_identically(
-    nations: Graph, tmp_path: Path, nth: int, chosen: dict[str, Any]
+    nations: Graph, tmp_path: Path, nth: int, chosen: dict[str, Any], small: Callable[[Graph], EntityModel]
 ) -> None:
     settings = replace(QUICK, resume_every=1e9, **chosen)
+    if small is of_vectors:
+        settings = replace(settings, regularizer="n3", relation_prediction=0.5, optimizer="adagrad")
     whole, half = small(nations), small(nations)
     expected = fit(whole, nations, settings, tmp_path / "whole", Recorder())
     stopped = fit(half, nations, settings, tmp_path / "half", Recorder(), Stop(nth))
