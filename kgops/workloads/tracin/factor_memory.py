@@ -118,6 +118,8 @@ def engine(s: TracinShape) -> Parts:
     own = norms + 4 * c.output_channels * (2 * s.taps + 1)
     if s.low.is_low:
         own += s.low.size * c.embedding_dim * (c.features + c.num_entities)
+    if isinstance(c, VectorConfig):
+        own += 4 * c.num_entities  # biases of zeros
     return Counter(factors=own)
 
 
@@ -125,11 +127,14 @@ def factors(s: TracinShape, side: Side, *, keep: bool, against: int = 0, places:
     """`factors_of`: to `keep`, or to multiply with what has `against` columns, read at so many `places`."""
     c, g, m = s.model, side.groups, side.samples
     d, numbers, answers = 4 * c.embedding_dim, g * c.features, side.group_answers
+    has_layers = isinstance(c, ConvEConfig)
     has_shared, wide = s.loss != "target", min(s.chunk, c.num_entities)
     ids = _ROW * (side.rows + g) + _ID * side.rows + 4 * m
     grouping = ids + max(40 * side.row_answers + 16 * side.rows, 48 * side.rows, 48 * answers)
     ids += 28 * (answers if s.knows_all else has_shared * min(g, side.rows))
-    encoded = ids + 4 * g * (s.taps + 1) * s.places + 4 * g * d + (4 * numbers if keep else 0)
+    # A query vector is its own projection where there are no layers.
+    vectors = 4 if has_layers else 3
+    encoded = ids + 4 * g * (s.taps + 1) * s.places + vectors * g * d + (4 * numbers if keep else 0)
     kernel, weight, patches = (
         c.output_channels * (s.taps + 1),
         c.embedding_dim * c.features,
@@ -160,9 +165,8 @@ def factors(s: TracinShape, side: Side, *, keep: bool, against: int = 0, places:
         passing = before + max(4 * g * places, product, round(16 * share * answers))
     by_norm = ("output_norm.weight" in s.names) + ("output_norm.bias" in s.names)
     out = m * d * (1 + by_norm)
-    asked = (
-        m * d if has_shared else 2 * m * d + 8 * m
-    )  # the gradient at x; without a shared part, the tails too
+    # The gradient at x, which without layers is what goes out; without a shared part, the tails too.
+    asked = m * d * has_layers + (0 if has_shared else m * d + 8 * m)
     own = before + out + asked
     rising = own + max(2 * m * d, (2 * g + 2 * m) * d if by_norm else 0)
     held = before + out
@@ -189,7 +193,7 @@ def small_each(s: TracinShape) -> int:
 
 def _autograd(c: VectorConfig) -> int:
     """Vectors of each row that autograd takes for the gradients of a bilinear score; complex products take more."""
-    return 2 + 2 * (c.embedding_dim // c.rank)
+    return 3 + 2 * (c.embedding_dim // c.rank)
 
 
 def _pull(s: TracinShape, samples: int, groups: int, scratch: dict[str, int]) -> tuple[int, int]:
