@@ -159,7 +159,8 @@ _TRAINING = (
         "regularizer",
         default="none",
         check=one_of(*REGULARIZERS),
-        help="Penalty on the vectors of each triple: none, or n3, the cubes of their sizes. Not for ConvE.",
+        help="Penalty on the vectors of each triple: none, or n3, the cubes of their sizes. The loss that is shown "
+        "leaves it out. Not for ConvE.",
         group="training",
     ),
     Option(
