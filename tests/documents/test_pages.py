@@ -133,12 +133,7 @@ PAGES = {
             "kgops data flights": "kgops data flights --make more",
         }
     ),
-    "docs/guides/kgx.md": Stage(
-        typed={
-            "kgops data kgx": "kgops data kgx --help",
-            "kgops data kgx --date COLUMN": "kgops data kgx robokop --make dated --date publication_date",
-        }
-    ),
+    "docs/guides/kgx.md": Stage(typed={"kgops data kgx": "kgops data kgx --help"}),
     "docs/guides/outlive-ssh.md": Stage(
         has_a_failed_run,
         {"kgops delete 'state:failed older:7d'": "kgops delete 'state:failed older:0s' --yes"},
