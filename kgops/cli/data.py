@@ -16,6 +16,9 @@ from kgops.cli.output import print_json, say, tell
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import one_line
 
+_MAKE = click.option(
+    "--make", "folder", type=click.Path(path_type=Path), metavar="DIR", help="New folder to write to."
+)
 _LEAST_PIXELS = 8  # per side: three pooling layers need as many
 
 
@@ -25,9 +28,7 @@ def command() -> None:
 
 
 @command.command("flights", epilog="\b\nExample:  kgops data flights --make flights --flights 6 --size 64")
-@click.option(
-    "--make", "folder", type=click.Path(path_type=Path), metavar="DIR", help="New folder to write to."
-)
+@_MAKE
 @click.option(
     "--flights", type=click.IntRange(1, 1000), default=4, show_default=True, help="Number of flights."
 )
@@ -47,18 +48,14 @@ def _flights(folder: Path | None, flights: int, frames: int, size: int, seed: in
 
     Each cloud casts a shadow away from the sun; the higher the cloud, the longer the distance.
     """
-    if folder is None:
-        raise Usage("--make DIR is missing", "kgops data flights --make flights")
-    _make_empty(folder)
+    folder = _new(folder, "kgops data flights --make flights")
     numbers = {"flights": flights, "frames": frames, "size": size, "seed": seed}
     flags = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
     _apart("kgops.maths.regress.made_flights", [str(folder.absolute()), *flags], folder)
 
 
 @command.command("drugs", epilog="\b\nExample:  kgops data drugs --make robokop")
-@click.option(
-    "--make", "folder", type=click.Path(path_type=Path), metavar="DIR", help="New folder to write to."
-)
+@_MAKE
 @click.option(
     "--drugs", type=click.IntRange(2, 1 << 20), default=200, show_default=True, help="Number of drugs."
 )
@@ -74,9 +71,7 @@ def _drugs(folder: Path | None, **numbers: int) -> None:
 
     mechanisms.tsv has the genes of each pair.
     """
-    if folder is None:
-        raise Usage("--make DIR is missing", "kgops data drugs --make robokop")
-    _make_empty(folder)
+    folder = _new(folder, "kgops data drugs --make robokop")
     flags = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
     _apart("kgops.maths.graphs.made_kgx", [str(folder.absolute()), *flags], folder)
 
@@ -87,9 +82,7 @@ def _many(flag: str, name: str, help: str) -> Callable[[Callable[..., None]], Ca
 
 @command.command("kgx", epilog="\b\nExample:  kgops data kgx robokop --make graph --predicate treats")
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR")
-@click.option(
-    "--make", "folder", type=click.Path(path_type=Path), metavar="DIR", help="New folder to write to."
-)
+@_MAKE
 @_many("--predicate", "predicates", "Keep only edges with this predicate; may be repeated.")
 @_many("--category", "categories", "Keep only edges between nodes of these categories.")
 @_many("--source", "sources", "Keep only edges with this primary knowledge source.")
@@ -105,9 +98,7 @@ def _kgx(source: Path, folder: Path | None, as_json: bool, **choice: Any) -> Non
     names.tsv (--node-name-dict) and nodes.tsv (--node-types). Lines that cannot be read, and edges to missing nodes,
     are counted and left out. Then split the triples: `kgops data split graph`.
     """
-    if folder is None:
-        raise Usage("--make DIR is missing", f"kgops data kgx {source} --make graph")
-    _make_empty(folder)
+    folder = _new(folder, f"kgops data kgx {source} --make graph")
     told = _apart("kgops.maths.graphs.kgx", [str(source.absolute()), str(folder.absolute())], folder, choice)
     _tell(told, as_json)
     for kind, lines in told["first"].items():
@@ -180,8 +171,10 @@ def _apart(module: str, words: list[str], folder: Path, told: object = None) -> 
     raise Usage(refused["error"], refused["hint"])
 
 
-def _make_empty(folder: Path) -> None:
+def _new(folder: Path | None, example: str) -> Path:
     """Create the folder; raise if it has files, which would be taken for new ones."""
+    if folder is None:
+        raise Usage("--make DIR is missing", example)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         has_files = any(folder.iterdir())
@@ -191,3 +184,4 @@ def _make_empty(folder: Path) -> None:
         ) from error
     if has_files:
         raise Usage(f"{folder} is not empty: its files would be taken for new ones", "give a new folder")
+    return folder

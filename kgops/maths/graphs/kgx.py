@@ -82,7 +82,8 @@ def convert(folder: Path, out: Path, choice: Choice) -> dict[str, Any]:
         raise BadInput(f"no edge has the predicate {unknown[0]!r}{nearest(unknown[0], found.predicates)}")
     kept = _distinct(found, choice)
     if not len(kept):
-        raise BadInput("no edge is left", hint="keep more predicates, categories, sources or levels")
+        why = ", ".join(f"{kind} ({count:,})" for kind, count in found.counts.items() if count)
+        raise BadInput(f"no edge is left: {why or 'the file has none'}")
     _write(out, found, kept)
     used = len(np.unique(kept[:, [0, 2]]))
     counts = {

@@ -13,6 +13,7 @@ from kgops.errors import BadInput
 from kgops.jobs.data_digests import text_table
 from kgops.jobs.files import read_json
 from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.conve import ConvE
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.pykeen_bridge import KEPT_FORMAT, load_pykeen
 from kgops.maths.tracin.blocks import TracinCheckpoint
@@ -121,7 +122,7 @@ def _data_beside(path: Path) -> Mapping[str, str]:
     return {}
 
 
-def _conve(path: Path, graph: Graph, trust_pickle: bool) -> EntityModel:
+def _conve(path: Path, graph: Graph, trust_pickle: bool) -> ConvE:
     # A state dict does not say whether it has inverse relations; the graph's relation count does.
     model = load_pykeen(path, trust_pickle=trust_pickle, inverse=False)
     if not model.config.inverse and model.config.num_relations == 2 * graph.num_relations:

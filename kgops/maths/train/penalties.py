@@ -28,9 +28,8 @@ class Penalties:
     ) -> None:
         """Adds to the `.grad` of the rows and of the model's tables."""
         rows, tails = batch.positives.rows, batch.positives.entities
-        counted = tails < len(
-            model.entities
-        )  # a batch of fixed size is filled up with pairs that do not count
+        # A batch of fixed size is filled up with pairs that do not count.
+        counted = tails < len(model.entities)
         share = counted.to(head_rows) / counted.sum().clamp_min(1)
         tails = tails.where(counted, 0)
         tail_rows = model.entities.detach()[tails]

@@ -131,7 +131,6 @@ class VectorConfig:
 
     # What formulas of ConvE ask for: layers of no size.
     channels: ClassVar[int] = 0
-    height: ClassVar[int] = 0
     width: ClassVar[int] = 0
     output_channels: ClassVar[int] = 0
     kernel_height: ClassVar[int] = 1

@@ -98,6 +98,10 @@ def test_edges_are_chosen_and_what_nobody_has_is_named(console: Console) -> None
     assert done.json()["counts"]["edges"] == 1
     refused = console("data", "kgx", "some", "--make", "none", "--predicate", "treat")
     assert refused.code == 2 and "did you mean 'treats'?" in refused.err
+    refused = console("data", "kgx", "some", "--make", "none", "--source", "infores:other")
+    assert (
+        refused.code == 2 and "no edge is left: " in refused.err and "edges not asked for (5)" in refused.err
+    )
     assert "has no file of edges" in console("data", "kgx", "few", "--make", "again").err
     assert "is not empty" in console("data", "kgx", "some", "--make", "few").err
 
