@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from kgops.maths.explain.prediction import Influences, Prediction, Query, explain, facts_of
+from kgops.maths.explain.prediction import Influences, Prediction, Query, effects_of, facts_of, strongest
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
@@ -122,7 +122,9 @@ def _explain(many: int) -> Method:
             pool, prediction = explained.of_ends(number), explained.prediction(number)
             facts = explained.graph.train[pool]
             falls = explained.influences.falls(prediction, facts)
-            sets.append([int(pool[row]) for row, _ in explain(prediction, facts, falls, most=many)])
+            sets.append(
+                [int(pool[row]) for row, _ in strongest(effects_of(prediction, facts, falls), most=many)]
+            )
         return sets
 
     return method

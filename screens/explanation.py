@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
-from kgops.present.explained_run import ExplainedRun, prediction_of, read_explained_run, verdict_of
+from kgops.present.explained_run import (
+    RETRAINED,
+    ExplainedRun,
+    prediction_of,
+    read_explained_run,
+    verdict_of,
+)
 from kgops.present.explanation_pictures import text_lines
 from kgops.present.explanations import ExplainedPrediction
 from kgops.present.formats import amount
-from kgops.present.influences import Step
 from kgops.present.rows import Column, Columns, Piece, Row, joined, stacked, text_row, text_rows
 from kgops.present.wording import going, state_of
 from screens.actions import ScreenName
@@ -37,12 +42,6 @@ if TYPE_CHECKING:
 _BAR = 10  # columns
 _DRAWN = {"━": "accent", "╌": "warn", **dict.fromkeys("─│┌┐└┘├┤┬┴┼▲▼◀▶", "dim")}
 _MOST_LISTED = 6  # predictions in sight above the details
-_RETRAINED = (
-    ("retrained_all", "with all triples"),
-    ("retrained", "without these"),
-    ("retrained_put_back", "one of them put back"),
-    ("retrained_random", "without random ones"),
-)
 
 
 class PredictionList(Lines):
@@ -71,7 +70,6 @@ class Explanation(RunScreenBase):
         super().__init__()
         self._run = run
         self._explained: ExplainedRun | None = None
-        self._found: _Found | None = None
         self._is_read = False
         self._messages: Sequence[str] = ()  # of the worker
 
@@ -95,21 +93,6 @@ class Explanation(RunScreenBase):
         except (KgopsError, StorageError) as error:
             self.say(error.message, "bad")
         self.draw()
-        await self._search()
-
-    async def _search(self) -> None:
-        """Paths and the drawing of the prediction under the cursor."""
-        one, explained, width = self._prediction, self._explained, self.query_one("#detail", Lines).room
-        if one is None or explained is None or self._is_drawn(one):
-            return
-        self._found = await asyncio.to_thread(_find, explained, one, width)
-        self.draw()
-
-    def _is_drawn(self, one: ExplainedPrediction) -> bool:
-        return self._found is not None and self._found[:2] == (
-            one.number,
-            self.query_one("#detail", Lines).room,
-        )
 
     # --- overrides ---
 
@@ -162,12 +145,8 @@ class Explanation(RunScreenBase):
         if started is not None and self.app.screen is self:
             self.app.push_screen(Explanation(started))
 
-    def on_resize(self) -> None:
-        begin(self, self._search, instead="paths")
-
     def on_lines_pointed(self) -> None:
         self.draw()
-        begin(self, self._search, instead="paths")
 
     def draw(self) -> None:
         body, detail = self.query_one("#body", Lines), self.query_one("#detail", Lines)
@@ -182,9 +161,8 @@ class Explanation(RunScreenBase):
             body.styles.height = min(len(explained.predictions), most) + 1 + body.draws_panels
             body.show(_prediction_rows(explained, width))
             one = self._prediction
-            found = self._found if one is not None and self._is_drawn(one) else None
             notes = _notes_of(one, self._messages) if one else []
-            detail.show(_detail_rows(explained, one, found, width, notes) if one else [])
+            detail.show(_detail_rows(explained, one, width, notes) if one else [])
         self.show_title()
 
     @property
@@ -201,21 +179,6 @@ class Explanation(RunScreenBase):
             return [text_row("reading explanations", width, "dim")]
         said = run.reason or "the run has no explanations"
         return [text_row(said, width, "bad"), text_row("⏎ opens the run, with its log", width, "dim")]
-
-
-class _Found(NamedTuple):
-    """Of one prediction: the drawing, for this width, and the paths through its triples."""
-
-    number: str
-    width: int
-    drawing: tuple[str, ...]
-    paths: tuple[tuple[Step, ...], ...]
-
-
-def _find(explained: ExplainedRun, one: ExplainedPrediction, width: int) -> _Found:
-    """Searches paths, which takes a while in a large graph."""
-    drawing = text_lines(explained.graph(one), max(width, 40)) if one.facts else []
-    return _Found(one.number, width, tuple(drawing), tuple(explained.paths(one)))
 
 
 def _prediction_rows(explained: ExplainedRun, width: int) -> list[Row]:
@@ -238,15 +201,14 @@ def _notes_of(one: ExplainedPrediction, messages: Sequence[str]) -> list[str]:
 def _detail_rows(
     explained: ExplainedRun,
     one: ExplainedPrediction,
-    found: _Found | None,
     width: int,
     notes: Sequence[str],
 ) -> list[Row]:
     sections = [_verdict(one, width)]
     sections += [text_rows(text, width, "warn") for text in notes]
     if one.facts:
-        drawing = [_drawn(line) for line in found.drawing] if found is not None else []
-        sections += [drawing, _triples(one, width), _paths(explained, found, width)]
+        drawing = [_drawn(line) for line in text_lines(explained.graph(one), max(width, 40))]
+        sections += [drawing, _triples(one, width), _paths(one, width) if one.has_paths else []]
     sections.append(_retrained(explained, one, width))
     return stacked(sections)
 
@@ -283,18 +245,16 @@ def _triples(one: ExplainedPrediction, width: int) -> list[Row]:
     return rows
 
 
-def _paths(explained: ExplainedRun, found: _Found | None, width: int) -> list[Row]:
-    head = Row((Piece("PATHS", "head"), Piece("  from head to tail, through each triple", "dim")))
-    if explained.without_paths is not None:
-        return [head, text_row(explained.without_paths, width, "dim")]
-    if found is None:
-        return [head, text_row("searching", width, "dim")]
-    names = {**explained.names, **{k: v for one in explained.predictions for k, v in one.names.items()}}
-    rows = [head]
-    for path in found.paths:
-        nothing = [text_row("none of at most 4 edges", width, "dim")]
-        rows += path_lines(lambda label: names.get(label, label), path, width) if path else nothing
-    return rows
+def _paths(one: ExplainedPrediction, width: int) -> list[Row]:
+    """Of those that support it, each as strong as its weakest triple."""
+    heading = Row(
+        (Piece("PATHS", "head"), Piece("  from head to tail, by the effect of the weakest triple", "dim"))
+    )
+    rows = [heading]
+    for path in one.evidence:
+        first, *others = path.words
+        rows += path_lines([f"{path.effect:>+8.3g}  {first}", *others], width, indent=10)
+    return rows if len(rows) > 1 else [heading, text_row("none of two or three triples", width, "dim")]
 
 
 def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) -> list[Row]:
@@ -305,7 +265,7 @@ def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) ->
     ranks = found.ranks.get(one.number, {})
     columns = Columns((Column("RETRAINED", 26), Column("mean rank of this answer", 24, right=True)), width)
     rows = [columns.heading()]
-    for key, name in _RETRAINED:
+    for key, name in RETRAINED.items():
         if key in ranks:
             rows.append(columns.row((Piece(name), Piece(amount(ranks[key]), "strong"))))
     return [*rows, *text_rows(found.sentence, width, "dim")]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
+from kgops.present.explanations import words_of
 from kgops.present.formats import fitted, shortened
 from kgops.present.influences import RunInfluences, Step
 from kgops.present.rows import Column, Columns, Piece, Row, text_row, text_rows
@@ -143,20 +144,16 @@ def path_rows(name_of: Callable[[str], str], path: Sequence[Step], width: int) -
         return [text_row("PATH", width, "head"), text_row(nothing, width, "dim")]
     edges = f"{len(path)} edge{'' if len(path) == 1 else 's'}"
     head = Row((Piece("PATH", "head"), Piece(f"  {edges} from head to tail", "dim")))
-    return [head, *path_lines(name_of, path, width)]
+    return [head, *path_lines(words_of(path, name_of), width)]
 
 
-def path_lines(name_of: Callable[[str], str], path: Sequence[Step], width: int) -> list[Row]:
-    """The path, wrapped between edges."""
-    words = [one_line(name_of(path[0].start))]
-    for step in path:
-        relation, end = one_line(name_of(step.relation)), one_line(name_of(step.end))
-        words.append(f"─{relation}→ {end}" if step.forward else f"←{relation}─ {end}")
+def path_lines(words: Sequence[str], width: int, *, indent: int = 2) -> list[Row]:
+    """The words of a path, wrapped between edges."""
     rows, line = [], ""
     for word in words:
         if line and len(line) + len(word) + 1 > width:
             rows.append(text_row(line, width))
-            line = "  "
+            line = " " * indent
         line = f"{line} {word}" if line.strip() else line + word
     return [*rows, text_row(line, width)]
 

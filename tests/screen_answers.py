@@ -8,7 +8,7 @@ from typing import Any
 from records import add
 from screen_home import ENVIRONMENT, NOW
 
-from kgops.maths.explain.explanation_files import Explained, Fact, Named
+from kgops.maths.explain.explanation_files import Explained, Fact, Named, NamedPath, write_paths
 from kgops.maths.explain.explanation_files import write_csv as write_explanations
 from kgops.maths.explain.explanation_files import write_json as write_explanations_json
 from kgops.maths.predict.answer_files import Answer, write_csv
@@ -39,6 +39,7 @@ def fill_answers(conn: Connection, home: Path) -> None:
         why = _ended(conn, home, 3, "explain", "vitamin treats disease_or_syndrome", explained, ("lost", 1.0))
     write_csv(asked / "predictions.csv", [_answer(rank, *tail) for rank, tail in enumerate(_TAILS, 1)])
     write_explanations(why / "explanations.csv", _EXPLAINED)
+    write_paths(why / "paths.csv", _EXPLAINED)
     write_explanations_json(why / "explanations.json", {"verified": _SENTENCE}, _EXPLAINED)
 
 
@@ -105,8 +106,25 @@ _FACTS = [
     Fact(_named("pharmacologic_substance", "treats", "disease_or_syndrome"), -0.715, ""),
     Fact(_named("vitamin", "isa", "pharmacologic_substance"), -0.33, ""),
 ]
+_PATHS = [
+    NamedPath(
+        -0.252,
+        [
+            Fact(_named("vitamin", "isa", "pharmacologic_substance"), -0.252, ""),
+            Fact(_named("pharmacologic_substance", "treats", "disease_or_syndrome"), -0.715, ""),
+        ],
+    ),
+    NamedPath(
+        -0.118,
+        [
+            Fact(_named("vitamin", "affects", "biologic_function"), -0.118, ""),
+            Fact(_named("biologic_function", "process_of", "animal"), -0.207, ""),
+            Fact(_named("disease_or_syndrome", "occurs_in", "animal"), -0.164, ""),
+        ],
+    ),
+]
 _EXPLAINED = [
-    _explained(1, "disease_or_syndrome", _FACTS[:2], (1.0, 3.5), lost=True, smallest=True),
+    _explained(1, "disease_or_syndrome", _FACTS[:2], (1.0, 3.5), lost=True, smallest=True, paths=_PATHS),
     _explained(2, "neoplastic_process", _FACTS[2:], (1.0, 1.0), lost=False, smallest=False),
 ]
 _SENTENCE = (

@@ -63,7 +63,7 @@ def _flights(folder: Path | None, flights: int, frames: int, size: int, seed: in
     "--diseases", type=click.IntRange(2, 1 << 20), default=100, show_default=True, help="Number of diseases."
 )
 @click.option(
-    "--genes", type=click.IntRange(2, 1 << 20), default=150, show_default=True, help="Number of genes."
+    "--genes", type=click.IntRange(2, 1 << 20), default=60, show_default=True, help="Number of genes."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 def _drugs(folder: Path | None, **numbers: int) -> None:

@@ -8,7 +8,7 @@ from kgops.jobs.text import one_line
 from kgops.present.formats import table
 from kgops.present.predictions import COLUMNS, NUMBERS, AnsweredQuestion, read_answers
 
-_ANSWERS, _QUESTIONS, _PREDICTIONS = 10, 3, 5  # shown
+_ANSWERS, _QUESTIONS, _PREDICTIONS, _PATHS = 10, 3, 5, 3  # shown
 _HEADS = tuple(map(str.upper, COLUMNS))
 _RIGHT = frozenset(map(str.upper, NUMBERS))
 _PAIRS = {"parallel": "same two entities", "inverse": "same two entities, turned round"}
@@ -31,7 +31,7 @@ def _question(one: AnsweredQuestion) -> list[str]:
 def explanations(results: Path) -> list[str]:
     """Return the first explanations, where all of them are, and what retraining found; nothing without them."""
     # With it come pictures of graphs, for no other run.
-    from kgops.present.explained_run import title_of_prediction, verdict_of
+    from kgops.present.explained_run import limits_of, title_of_prediction, verdict_of
     from kgops.present.explanations import read_explanations, read_verification
 
     found, has_more = read_explanations(results, predictions=_PREDICTIONS)
@@ -48,12 +48,11 @@ def explanations(results: Path) -> list[str]:
         ]
         heads = ("NO.", "EFFECT", "HEAD", "RELATION", "TAIL", "ABOUT")
         listed = table(heads, rows, right=frozenset(heads[:2])) if rows else []
+        paths = [(f"{path.effect:+.4g}", one_line(str(path))) for path in one.evidence[:_PATHS]]
+        listed += table(("EFFECT", "PATH"), paths, right=frozenset(["EFFECT"])) if paths else []
         lines += [title_of_prediction(one), *(f"  {line}" for line in listed), f"  {verdict_of(one)}"]
     if any(one.facts for one in found):
-        done = "added" if found[0].is_sufficient else "removed"
-        lines.append(
-            f"EFFECT: estimated change of the answer's lead over its rivals, with this triple {done}."
-        )
+        lines.append(limits_of(found[0]))
     verified = read_verification(results) if found else None
     return [
         *lines,

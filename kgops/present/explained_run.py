@@ -1,20 +1,19 @@
-"""An explain run as its screen, its report and its pictures show it: explanations, paths, what --verify found."""
+"""An explain run as its screen, its report and its pictures show it: explanations, and what --verify found."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgops.errors import Unavailable
 from kgops.jobs.files import open_regular
 from kgops.jobs.text import one_line
 from kgops.present.explanation_graph import MOST_FACTS, ExplanationGraph, graph_of
 from kgops.present.explanations import ExplainedPrediction, Verification, read_explanations, read_verification
 from kgops.present.formats import amount
-from kgops.present.influences import Neighbours, Step, path_through, training_neighbours, training_triples
+from kgops.present.influences import training_triples
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
@@ -24,41 +23,37 @@ from storage.database import open_reader
 from storage.runs import Run
 
 _MOST_PREDICTIONS = 200  # read of a run
+RETRAINED = {
+    "retrained_all": "with all triples",
+    "retrained": "without these",
+    "retrained_put_back": "one of them put back",
+    "retrained_random": "without random ones",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRun:
-    """`has_more`: these are the first ones. `without_paths` says why no paths are known, where none are."""
+    """`has_more`: these are the first ones."""
 
     run: Run
     predictions: tuple[ExplainedPrediction, ...]
     verification: Verification | None = None
-    edges: Neighbours = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
-    without_paths: str | None = None
     has_more: bool = False
 
-    def paths(self, one: ExplainedPrediction) -> list[tuple[Step, ...]]:
-        """From head to tail through each of its first triples; empty where there is none."""
-        head, _, tail = one.labels
-        return [path_through(self.edges, head, tail, fact.labels) for fact in one.facts[:MOST_FACTS]]
-
     def graph(self, one: ExplainedPrediction) -> ExplanationGraph:
-        return graph_of(one, self.paths(one), self.names)
+        """With the strongest path through each of its first triples."""
+        through = [
+            next((path.steps for path in one.paths if fact.labels in path.triples), ())
+            for fact in one.facts[:MOST_FACTS]
+        ]
+        return graph_of(one, through)
 
 
-def read_explained_run(home: Home, run: Run, *, with_paths: bool = True, every: bool = False) -> ExplainedRun:
+def read_explained_run(home: Home, run: Run, *, every: bool = False) -> ExplainedRun:
     """Its explanations, the first ones or `every` one; none before it has ended."""
     results = RunFolder(home.runs / run.folder).results
     read, has_more = read_explanations(results, predictions=None if every else _MOST_PREDICTIONS)
-    predictions, found = tuple(read), read_verification(results)
-    if not predictions or not with_paths:
-        return ExplainedRun(run, predictions, found, has_more=has_more)
-    try:
-        edges, trouble = training_neighbours(home, run), None
-    except Unavailable as error:
-        edges, trouble = {}, error.message
-    return ExplainedRun(run, predictions, found, edges, node_names(home, run), trouble, has_more)
+    return ExplainedRun(run, tuple(read), read_verification(results), has_more)
 
 
 def title_of_prediction(one: ExplainedPrediction) -> str:
@@ -127,6 +122,15 @@ def _carried(one: ExplainedPrediction) -> str:
     return (
         f"with {with_these} added to {others}: the {answer} ranks first for {amount(n['carried'])} of them, with "
         f"random triples of the {end} for {amount(n['carried_random'])}; {of}"
+    )
+
+
+def limits_of(one: ExplainedPrediction) -> str:
+    """What effects are, and what they are not."""
+    done = "added" if one.is_sufficient else "removed"
+    return (
+        f"EFFECT: estimated change of the answer's lead over its rivals, with this triple {done}. A path is as strong "
+        "as its weakest triple."
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.present.explanations import ExplainedPrediction
+from kgops.present.explanations import ExplainedPrediction, triple_of
 from kgops.present.influences import Step
 
 MOST_FACTS = 8  # drawn of one explanation
@@ -57,11 +57,9 @@ class ExplanationGraph:
         return tuple(dict.fromkeys(edge.relation for edge in self.edges))
 
 
-def graph_of(
-    one: ExplainedPrediction, paths: Sequence[Sequence[Step]] = (), names: Mapping[str, str] | None = None
-) -> ExplanationGraph:
-    """`paths` through its triples, in their order: empty where there is none; `names` of labels on paths."""
-    named = {**(names or {}), **one.names}
+def graph_of(one: ExplainedPrediction, paths: Sequence[Sequence[Step]] = ()) -> ExplanationGraph:
+    """`paths` through its triples, in their order: empty where there is none."""
+    named = one.names
     facts = one.facts[:MOST_FACTS]
     largest = max((abs(fact.effect or 0.0) for fact in facts), default=0.0) or 1.0
     head = (one.labels[0], 0)
@@ -69,7 +67,7 @@ def graph_of(
     chains = []
     for i, fact in enumerate(facts):
         path = paths[i] if i < len(paths) and paths[i] else [_alone(fact.labels, one.labels)]
-        own = next((n for n, step in enumerate(path) if _triple(step) == fact.labels), 0)
+        own = next((n for n, step in enumerate(path) if triple_of(step) == fact.labels), 0)
         strength = abs(fact.effect or 0.0) / largest
         chains.append(
             _Chain(
@@ -113,11 +111,6 @@ def _alone(fact: tuple[str, str, str], prediction: tuple[str, str, str]) -> Step
     """The triple from the prediction's head, or to its tail, without a path."""
     is_forward = fact[0] == prediction[0] or (fact[2] == prediction[2] and fact[2] != prediction[0])
     return Step(*fact, True) if is_forward else Step(fact[2], fact[1], fact[0], False)
-
-
-def _triple(step: Step) -> tuple[str, str, str]:
-    ends = (step.start, step.end) if step.forward else (step.end, step.start)
-    return ends[0], step.relation, ends[1]
 
 
 def _keys(path: Sequence[Step], number: int, head: _Key, tail: _Key, shares: bool) -> tuple[_Key, ...]:

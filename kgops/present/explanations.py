@@ -1,10 +1,11 @@
-"""The first explanations of an explain run: its CSV file, and from its JSON file what retraining found."""
+"""The first explanations of an explain run: its CSV files, and from its JSON file what retraining found."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 from kgops.jobs.events import is_metric
 from kgops.jobs.files import ABSENT, open_regular, read_regular
 from kgops.jobs.numbers import number_in_cell
-from kgops.workloads.explain.job import EXPLANATIONS
+from kgops.jobs.text import one_line
+from kgops.present.influences import Step
+from kgops.workloads.explain.job import EXPLANATIONS, PATHS
 
 _MOST_BYTES = 4 << 20  # of a file
 
@@ -41,6 +44,44 @@ class ExplainingFact:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidencePath:
+    """From the prediction's head to its tail. `effect`: of its weakest triple; `names` of the labels on it."""
+
+    effect: float
+    steps: tuple[Step, ...]
+    names: Mapping[str, str]
+
+    @property
+    def triples(self) -> Iterator[Triple]:
+        return (triple_of(step) for step in self.steps)
+
+    @property
+    def supports(self) -> bool:
+        return self.effect < 0
+
+    @property
+    def words(self) -> list[str]:
+        return words_of(self.steps, lambda label: self.names.get(label, label))
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+
+def triple_of(step: Step) -> Triple:
+    ends = (step.start, step.end) if step.forward else (step.end, step.start)
+    return ends[0], step.relation, ends[1]
+
+
+def words_of(steps: Sequence[Step], name_of: Callable[[str], str]) -> list[str]:
+    """The first entity, then a word for each step: `─inhibits→ gene 38`, or `←inhibits─ drug 5`."""
+    words = [one_line(name_of(steps[0].start))]
+    for step in steps:
+        relation, end = one_line(name_of(step.relation)), one_line(name_of(step.end))
+        words.append(f"─{relation}→ {end}" if step.forward else f"←{relation}─ {end}")
+    return words
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainedPrediction:
     """`triple` has the names that people read, `labels` the labels of the graph; None for a number that is not
     there."""
@@ -55,6 +96,13 @@ class ExplainedPrediction:
     numbers: dict[str, float | None]
     facts: tuple[ExplainingFact, ...]
     smallest: bool | None = None  # see `explanation_files.Explained`
+    paths: tuple[EvidencePath, ...] = ()  # strongest first
+    has_paths: bool = True  # otherwise nobody looked for them
+
+    @property
+    def evidence(self) -> list[EvidencePath]:
+        """The paths that support it. The others only lead through its triples."""
+        return [path for path in self.paths if path.supports]
 
     @property
     def is_sufficient(self) -> bool:
@@ -65,7 +113,10 @@ class ExplainedPrediction:
     def names(self) -> dict[str, str]:
         """Label → name, of what it mentions."""
         named = ((self.labels, self.triple), *((fact.labels, fact.triple) for fact in self.facts))
-        return {label: name for labels, names in named for label, name in zip(labels, names, strict=True)}
+        of_paths = {label: name for path in self.paths for label, name in path.names.items()}
+        return of_paths | {
+            label: name for labels, names in named for label, name in zip(labels, names, strict=True)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +148,34 @@ def _ranks(prediction: dict[str, Any]) -> dict[str, float]:
 
 def read_explanations(results: Path, *, predictions: int | None) -> tuple[list[ExplainedPrediction], bool]:
     """At most so many, of the beginning of a large file, and whether it has more; None: all of them."""
+    whole = predictions is None
+    groups, is_part = _groups(results / f"{EXPLANATIONS}.csv", whole)
+    paths = dict(_groups(results / PATHS, whole)[0])
+    looked = (results / PATHS).is_file()
+    found = [_explained(number, rows, paths.get(number, []), looked) for number, rows in groups]
+    return found[:predictions], is_part or len(found) > len(found[:predictions])
+
+
+def _groups(path: Path, whole: bool) -> tuple[list[tuple[str, list[dict[str, str]]]], bool]:
+    """Rows of each prediction, and whether these are only the first of a large file."""
     try:
-        with os.fdopen(open_regular(results / f"{EXPLANATIONS}.csv"), encoding="utf-8", newline="") as file:
-            lines = file.read(-1 if predictions is None else _MOST_BYTES).split("\n")
-            is_part = predictions is not None and bool(file.read(1))
+        with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
+            lines = file.read(-1 if whole else _MOST_BYTES).split("\n")
+            is_part = not whole and bool(file.read(1))
     except (*ABSENT, UnicodeDecodeError):
         return [], False
-    rows = (row for row in csv.DictReader(lines[:-1]) if (row.get("prediction") or "").isdecimal())
-    groups = groupby(rows, lambda row: row["prediction"] or "")
-    found = [_explained(number, list(group)) for number, group in groups]
-    whole = found[:-1] if is_part else found  # of a part, the last one may be cut
-    return whole[:predictions], is_part or len(whole) > len(whole[:predictions])
+    rows = (
+        {name: value or "" for name, value in row.items() if name}
+        for row in csv.DictReader(lines[:-1])
+        if (row.get("prediction") or "").isdecimal()
+    )
+    groups = [(number, list(group)) for number, group in groupby(rows, lambda row: row["prediction"])]
+    return groups[:-1] if is_part else groups, is_part  # of a part, the last one may be cut
 
 
-def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPrediction:
+def _explained(
+    number: str, rows: list[dict[str, str]], path_rows: list[dict[str, str]], has_paths: bool
+) -> ExplainedPrediction:
     first = rows[0]
     numbers = {name: number_in_cell(first.get(name)) for name in _NUMBERS}
     candidates = number_in_cell(first.get("candidate_facts") or first.get("head_facts"))  # its name before
@@ -134,9 +199,24 @@ def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPredi
         numbers | {"candidate_facts": candidates},
         tuple(facts) if first.get("fact") else (),
         {"yes": True, "no": False}.get(first.get("smallest") or ""),
+        tuple(_paths(_triple(first, "")[0], path_rows)),
+        has_paths,
     )
 
 
-def _triple(row: dict[str, str | None], before: str, after: str = "") -> Triple:
+def _paths(head: str, rows: list[dict[str, str]]) -> Iterator[EvidencePath]:
+    for _, group in groupby(rows, lambda row: row.get("path")):
+        steps, names, at, effect = [], dict[str, str](), head, None
+        for row in group:
+            triple = first, relation, last = _triple(row, "")
+            names |= dict(zip(triple, _triple(row, "", "_name"), strict=True))
+            effect = number_in_cell(row.get("path_effect"))
+            steps.append(Step(at, relation, last if first == at else first, forward=first == at))
+            at = steps[-1].end
+        if effect is not None:
+            yield EvidencePath(effect, tuple(steps), names)
+
+
+def _triple(row: dict[str, str], before: str, after: str = "") -> Triple:
     head, relation, tail = (row.get(f"{before}{part}{after}") or "" for part in ("head", "relation", "tail"))
     return head, relation, tail

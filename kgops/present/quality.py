@@ -17,7 +17,7 @@ FILTERS = (
     "Validation ranks leave out answers known from training and validation. Test ranks leave out those of the test "
     "as well. So compare a validation MRR only with a validation MRR."
 )
-_BY = ("direction", "degree", "relation")
+_BY = ("matrix", "direction", "degree", "relation")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,16 @@ from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.present import run_sections
 from kgops.present.curve_chart import Clock, draw, short
-from kgops.present.explained_run import ExplainedRun, title_of_prediction, verdict_of
+from kgops.present.explained_run import (
+    RETRAINED,
+    ExplainedRun,
+    limits_of,
+    title_of_prediction,
+    verdict_of,
+)
 from kgops.present.explanation_pictures import picture_of
 from kgops.present.explanations import ExplainedPrediction
+from kgops.present.formats import amount
 from kgops.present.glance import differing_options
 from kgops.present.html_page import (
     HUES,
@@ -51,6 +58,11 @@ _LEFT_THERE: dict[Result, str] = {
     "explanations": "Explanations",
 }
 _BEST = "best_valid_mrr"
+_PATH_HEADS = ("EFFECT", "PATH FROM HEAD TO TAIL")
+_ONLY_RETRAINING = (
+    "Only retraining shows that the model needs these triples (--verify). "
+    "Nothing here shows that the prediction is true."
+)
 
 
 def page(
@@ -334,10 +346,9 @@ def explanations(explained: ExplainedRun) -> str:
     if not explained.predictions:
         return ""
     out = [_explanation(explained, one) for one in explained.predictions[:_MOST_EXPLAINED]]
+    out.append(f'<p class="dim">{text(limits_of(explained.predictions[0]))} {_ONLY_RETRAINING}</p>')
     if explained.verification is not None:
         out.insert(0, f"<p>{text(one_line(explained.verification.sentence))}</p>")
-    if explained.without_paths is not None:
-        out.insert(0, f'<p class="dim">no paths: {text(one_line(explained.without_paths))}</p>')
     left = len(explained.predictions) - _MOST_EXPLAINED
     if left > 0:
         out.append(f'<p class="dim">and {left:,} more: kgops show {explained.run.id} names the file</p>')
@@ -355,4 +366,10 @@ def _explanation(explained: ExplainedRun, one: ExplainedPrediction) -> str:
     picture = picture_of(explained.graph(one), title_of_prediction(one))
     # A picture too wide to be read beside the list goes below it.
     drawn = f'<div style="flex-basis: {round(picture.width * _SMALLEST)}px">{as_inline_svg(picture)}</div>'
-    return f'{said}\n<div class="beside-picture"><div>{table(_HEADS, rows, right=(0,))}</div>{drawn}</div>'
+    paths = [(f"{path.effect:+.4g}", str(path)) for path in one.evidence]
+    listed = table(_PATH_HEADS, paths, right=(0,)) if paths else ""
+    ranks = explained.verification.ranks.get(one.number, {}) if explained.verification else {}
+    again = [(RETRAINED[kind], amount(ranks[kind])) for kind in RETRAINED if kind in ranks]
+    checked = table(("RETRAINED", "MEAN RANK"), again, right=(1,)) if again else ""
+    beside = f'<div class="beside-picture"><div>{table(_HEADS, rows, right=(0,))}</div>{drawn}</div>'
+    return "\n".join(part for part in (said, beside, listed, checked) if part)

@@ -12,8 +12,21 @@ import torch
 from kgops.errors import BadInput, Usage
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
+from kgops.maths.evaluate.matrix import (
+    HITS_AT,
+    RECALL_AT,
+    matrix_of,
+    of_chance,
+    of_frequency,
+    of_model,
+    ranked,
+    summary,
+    table_of,
+)
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.entity_model import EntityModel
+from kgops.maths.predict.questions import NamedVocabulary, read_node_types
+from kgops.maths.predict.scores import scorer_of
 from kgops.maths.predict.worker import load_model
 from kgops.maths.tracin.test_triples import from_file
 from kgops.maths.train.evaluate import Evaluation, Evaluator, quality_table
@@ -24,10 +37,14 @@ from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.evaluate.job import evaluate_options
+from kgops.workloads.predict.options import PREDICT_CHUNK
 from kgops.workloads.train.models import step_gflop
 from kgops.workloads.train.options import EVALUATION_QUERIES
 
 _MOST_NOTED = 20  # triples that cannot be ranked
+MODEL = "model"  # its row next to those of the baselines
+_OF_BASELINES = ("auroc", "mrr")  # in the record; all of them are in the file
+_OF_MATRIX = ("auroc", *(f"recall_at_{n}" for n in RECALL_AT), "mrr", *(f"hits_at_{k}" for k in HITS_AT))
 
 
 def evaluate(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
@@ -40,16 +57,23 @@ def evaluate(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> Non
         model = load_model(job, graph, device, report).checkpoint.model
         cleanup.between_phases()
         begin = time.monotonic()
-        ranked = _ranked(model, graph, triples, device, report, stop)
+        evaluation = _ranked(model, graph, triples, device, report, stop)
+        tables = _matrix(job, model, graph, triples, report, stop)
         seconds = time.monotonic() - begin
-    quality = quality_table(ranked, replace(graph, test=triples))
-    write_json(results / "test_results.json", {**ranked.to_dict(), **quality})
+    quality = quality_table(evaluation, replace(graph, test=triples))
+    quality["groups"]["matrix"] = [{"name": name, **table} for name, table in tables.items()]
+    write_json(results / "test_results.json", {**evaluation.to_dict(), **quality})
     report.artifact(results / "test_results.json", "metrics")
-    found = ranked.both.to_dict()
+    found = evaluation.both.to_dict()
     named = {
         f"test_{name}": float(value) for name, value in found.items() if name != "count" and value is not None
     }
     report.metric("test_mrr", named["test_mrr"], 1)
+    named |= {
+        f"{'matrix' if name == MODEL else name}_{key}": float(table[key])
+        for name, table in tables.items()
+        for key in (_OF_MATRIX if name == MODEL else _OF_BASELINES)
+    }
     metrics = {**named, "triples": float(len(triples)), "evaluate_s": seconds}
     publish_results(job, folder, results, metrics, report)
 
@@ -75,6 +99,40 @@ def _triples(job: Job, graph: Graph, report: Reporter) -> torch.Tensor:
     return torch.tensor([one.ids for one in found if one.ids is not None], dtype=graph.train.dtype)
 
 
+def _matrix(
+    job: Job, model: Any, graph: Graph, triples: torch.Tensor, report: Reporter, stop: StopRequest
+) -> dict[str, dict[str, Any]]:
+    """Metrics over all pairs of the relation that the job names, of the model and of two baselines."""
+    if job.settings["matrix"] is None:
+        return {}
+    relation = NamedVocabulary("relation", graph.relations, {}).find(job.settings["matrix"])
+    if not bool((triples[:, 1] == relation).any()):
+        raise BadInput(
+            f"no ranked triple has the relation {job.settings['matrix']}.",
+            hint="--test FILE names the triples to rank.",
+        )
+    path = job.settings["node_types"]
+    types = read_node_types(Path(path), graph.entities) if path else None
+    matrix = matrix_of(graph, triples, relation, types)
+    report.note(
+        f"matrix: {len(matrix.heads):,} heads by {len(matrix.tails):,} tails; {len(matrix.tested):,} pairs are ranked "
+        f"among {matrix.negatives:,} others, and {len(matrix.left_out):,} known ones are left out."
+    )
+    scorer = scorer_of(model, PREDICT_CHUNK)
+    tables = {}
+    for name, scores in (
+        (MODEL, of_model(scorer, matrix)),
+        ("frequency", of_frequency(matrix)),
+        ("random", of_chance(matrix)),
+    ):
+        found = ranked(matrix, scores, scorer.heads_at_once(scorer.num_entities), stop)
+        if found is None:
+            raise Stopped
+        tables[name] = table_of(matrix, found)
+    report.note(f"{summary(tables)}.")
+    return tables
+
+
 def _ranked(
     model: Any,
     graph: Graph,
@@ -87,12 +145,12 @@ def _ranked(
     if isinstance(model, EntityModel):
         choose_threads(step_gflop(model.config, EVALUATION_QUERIES) / 3, "a block", device, report)
         progress = Progress(report, "evaluate", "query")
-        ranked = Evaluator(known, graph.num_entities, device=device)(
+        evaluation = Evaluator(known, graph.num_entities, device=device)(
             model, triples, stop_requested=stop, progress=progress
         )
-        if ranked is None:
+        if evaluation is None:
             raise Stopped
-        return ranked
+        return evaluation
     from kgops.maths.train.pykeen_engine import KeepRanks  # its libraries are slow to import
 
     evaluator = KeepRanks()

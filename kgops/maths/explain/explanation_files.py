@@ -1,10 +1,10 @@
-"""Files of explanations: JSON, and CSV with a row for each fact."""
+"""Files of explanations: JSON, CSV with a row for each fact, and CSV with a row for each triple of a path."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,14 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedPath:
+    """Triples from head to tail, each with its own effect; `effect` is that of the weakest."""
+
+    effect: float
+    triples: Sequence[Fact]
+
+
+@dataclass(frozen=True, slots=True)
 class Explained:
     """One prediction. After: the mean rank of models trained without the facts; None: not verified.
 
@@ -54,6 +62,7 @@ class Explained:
     lost: bool | None = None
     seconds: float | None = None
     facts: Sequence[Fact] = field(default=())
+    paths: Sequence[NamedPath] = field(default=())
     retrained: Mapping[str, float] | None = None  # mean ranks, by the keys of `verify.KINDS`
     smallest: bool | None = None
     others: Sequence[str] | None = None
@@ -69,6 +78,7 @@ _COLUMNS = (
     *(f"fact_{name}" for name in _TRIPLE),
     *("effect", "pair"),
 )
+_PATH_COLUMNS = ("prediction", "path", "path_effect", "step", *_TRIPLE, "effect")
 
 
 def pair_of(fact: tuple[int, int, int], prediction: tuple[int, int, int]) -> str:
@@ -83,37 +93,59 @@ def write_json(path: Path, about: Mapping[str, Any], explained: Sequence[Explain
     for one in explained:
         table = asdict(one)
         facts = [{**fact.pop("triple"), **fact} for fact in table.pop("facts")]
-        predictions.append(
-            {"prediction": table.pop("prediction"), **table.pop("triple"), **table, "facts": facts}
-        )
+        paths = [
+            {
+                "effect": path["effect"],
+                "triples": [{**step["triple"], "effect": step["effect"]} for step in path["triples"]],
+            }
+            for path in table.pop("paths")
+        ]
+        own = {"prediction": table.pop("prediction"), **table.pop("triple"), **table}
+        predictions.append({**own, "facts": facts, "paths": paths})
     text = json.dumps({**about, "predictions": predictions}, ensure_ascii=False, allow_nan=False, indent=1)
     _publish(path, text + "\n")
 
 
 def write_csv(path: Path, explained: Sequence[Explained]) -> None:
+    _write_table(path, _COLUMNS, (row for one in explained for row in _rows(one)))
+
+
+def write_paths(path: Path, explained: Sequence[Explained]) -> None:
+    rows = (
+        [one.prediction, number, found.effect, step, *asdict(fact.triple).values(), fact.effect]
+        for one in explained
+        for number, found in enumerate(one.paths, 1)
+        for step, fact in enumerate(found.triples, 1)
+    )
+    _write_table(path, _PATH_COLUMNS, rows)
+
+
+def _rows(one: Explained) -> Iterator[list[Any]]:
+    own = [
+        one.prediction,
+        *asdict(one.triple).values(),
+        one.asked,
+        one.known,
+        one.trouble,
+        one.candidate_facts,
+    ]
+    carried = one.carried or {}
+    own += [*(getattr(one, name) for name in _NUMBERS), (one.retrained or {}).get("retrained_all")]
+    own += [one.lost, one.smallest]
+    own += [None if one.others is None else len(one.others)]
+    own += [carried.get("retrained"), carried.get("retrained_random"), one.seconds]
+    for number, fact in enumerate(one.facts, 1):
+        yield [*own, number, *asdict(fact.triple).values(), fact.effect, fact.pair]
+    if not one.facts:
+        yield [*own, *[None] * 9]
+
+
+def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     draft = path.with_name(f".{path.name}.part")
     with draft.open("w", encoding="utf-8", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(_COLUMNS)
-        for one in explained:
-            own = [
-                one.prediction,
-                *asdict(one.triple).values(),
-                one.asked,
-                one.known,
-                one.trouble,
-                one.candidate_facts,
-            ]
-            carried = one.carried or {}
-            own += [*(getattr(one, name) for name in _NUMBERS), (one.retrained or {}).get("retrained_all")]
-            own += [one.lost, one.smallest]
-            own += [None if one.others is None else len(one.others)]
-            own += [carried.get("retrained"), carried.get("retrained_random"), one.seconds]
-            for number, fact in enumerate(one.facts, 1):
-                row = [*own, number, *asdict(fact.triple).values(), fact.effect, fact.pair]
-                lines.writerow(map(_text, row))
-            if not one.facts:
-                lines.writerow(map(_text, [*own, *[None] * 9]))
+        lines.writerow(columns)
+        lines.writerows(map(_text, row) for row in rows)
     _published(draft, path)
 
 

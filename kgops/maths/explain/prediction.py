@@ -202,21 +202,22 @@ def is_itself(facts: torch.Tensor, triple: tuple[int, int, int]) -> torch.Tensor
     return (facts == torch.tensor(triple)).all(dim=1)
 
 
-def explain(
-    prediction: Prediction, triples: torch.Tensor, falls: torch.Tensor, *, most: int
-) -> list[tuple[int, float]]:
-    """At most `most` rows of `triples`, those whose removal lowers the lead most, and by how much each does. Of a fact
-    that is one of d about its end, 1/d of the rivals' fall is not taken off.
+def effects_of(prediction: Prediction, facts: torch.Tensor, falls: torch.Tensor) -> torch.Tensor:
+    """How far the lead changes when each fact is removed. Of a fact that is one of d about its end, 1/d of the rivals'
+    fall is not taken off.
 
     These are a ranking, not logits: several removals together do far less than the sum says. The prediction itself,
-    where it is a training triple, is never one of them.
+    where it is a training triple, is infinite: it is in no set and on no path.
     """
-    kept = 1 - 1 / _facts_beside(prediction.query, triples).to(falls)
-    effects = kept * prediction.of_rivals(falls) - falls[0]
-    itself = is_itself(triples, prediction.query.triple).to(effects.device)
-    effects = effects.masked_fill(itself, torch.inf)
-    strongest = effects.argsort(stable=True)[:most].tolist()
-    return [(row, float(effects[row])) for row in strongest if effects[row] < 0]
+    kept = 1 - 1 / _facts_beside(prediction.query, facts).to(falls)
+    itself = is_itself(facts, prediction.query.triple).to(falls.device)
+    return (kept * prediction.of_rivals(falls) - falls[0]).masked_fill(itself, torch.inf)
+
+
+def strongest(effects: torch.Tensor, *, most: int) -> list[tuple[int, float]]:
+    """At most `most` rows, those whose removal lowers the lead most, and by how much each does."""
+    rows = effects.argsort(stable=True)[:most].tolist()
+    return [(row, float(effects[row])) for row in rows if effects[row] < 0]
 
 
 def _facts_beside(query: Query, triples: torch.Tensor) -> torch.Tensor:

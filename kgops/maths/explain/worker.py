@@ -11,17 +11,28 @@ import torch
 
 from kgops.errors import BadInput, Interrupted
 from kgops.jobs.job import Job
-from kgops.maths.explain.explanation_files import Explained, Fact, Named, pair_of, write_csv, write_json
+from kgops.maths.explain.explanation_files import (
+    Explained,
+    Fact,
+    Named,
+    NamedPath,
+    pair_of,
+    write_csv,
+    write_json,
+    write_paths,
+)
+from kgops.maths.explain.paths import Edge, EvidencePath, paths_of
 from kgops.maths.explain.prediction import (
     Asked,
     Influences,
     Prediction,
     Standing,
-    explain,
+    effects_of,
     facts_of,
     is_itself,
     of_file,
     of_text,
+    strongest,
 )
 from kgops.maths.explain.sufficient import others_of, sufficient
 from kgops.maths.explain.verification import Checked, TrainingAgain
@@ -39,7 +50,7 @@ from kgops.maths.worker.devices import choose_threads, memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Progress, Reporter, report_applied
-from kgops.workloads.explain.job import EXPLANATIONS, cost_of, explain_options
+from kgops.workloads.explain.job import EXPLANATIONS, PATHS, cost_of, explain_options
 from kgops.workloads.train.models import step_gflop
 
 
@@ -133,6 +144,7 @@ class _Work(NamedGraph):
         }
         write_json(results / f"{EXPLANATIONS}.json", about, checked.explained)
         write_csv(results / f"{EXPLANATIONS}.csv", checked.explained)
+        write_paths(results / PATHS, checked.explained)
         return self._metrics(checked.explained, seconds) | (checked.metrics or {})
 
     def _checked(self, explained: list[Explained], loaded: LoadedCheckpoint) -> Checked:
@@ -186,7 +198,23 @@ class _Work(NamedGraph):
         if others == []:
             answer, other = (named.head_name, "tail") if query.asks_head else (named.tail_name, "head")
             return troubled(f"{answer} is known or ranked first for every other {other}")
-        found = self._set_of(prediction, others, facts, influences)
+        around = self.graph.train[facts_of(self.graph.train, h, t)]
+        effects = effects_of(prediction, around, influences.falls(prediction, around)).cpu()
+        most = self.settings["max_facts"]
+        found = (
+            strongest(effects, most=most)
+            if others is None
+            else sufficient(influences, query, others, facts, self.known, most=most)
+        )
+        chosen = [(_ids(facts[row]), effect) for row, effect in found]
+        paths = paths_of(
+            self.graph.train,
+            prediction,
+            influences,
+            [Edge(_ids(row), effect) for row, effect in zip(around, effects.tolist(), strict=True)],
+            most=_MOST_PATHS,
+            through=[triple for triple, _ in chosen],
+        )
         standing = prediction.standing()
         self._note_rank(one.number, named, asked, standing)
         return Explained(
@@ -199,24 +227,15 @@ class _Work(NamedGraph):
             score_before=standing.score,
             margin_before=standing.margin,
             seconds=time.monotonic() - begin,
-            facts=[
-                Fact(self._named(ids), effect, pair_of(ids, query.triple))
-                for ids, effect in ((_ids(facts[row]), effect) for row, effect in found)
-            ],
+            facts=[Fact(self._named(ids), effect, pair_of(ids, query.triple)) for ids, effect in chosen],
+            paths=[self._named_path(path) for path in paths],
             others=None if others is None else [self.entities.label(other.query.given) for other in others],
         )
 
-    def _set_of(
-        self,
-        prediction: Prediction,
-        others: list[Prediction] | None,
-        facts: torch.Tensor,
-        influences: Influences,
-    ) -> list[tuple[int, float]]:
-        most = self.settings["max_facts"]
-        if others is None:
-            return explain(prediction, facts, influences.falls(prediction, facts), most=most)
-        return sufficient(influences, prediction.query, others, facts, self.known, most=most)
+    def _named_path(self, path: EvidencePath) -> NamedPath:
+        return NamedPath(
+            path.effect, [Fact(self._named(edge.triple), edge.effect, "") for edge in path.edges]
+        )
 
     @cached_property
     def _draw(self) -> torch.Generator:
@@ -278,6 +297,7 @@ def _ids(row: torch.Tensor) -> tuple[int, int, int]:
 
 
 _MOST_NOTED = 20  # predictions of a file that cannot be explained, in notes
+_MOST_PATHS = 10  # of a prediction; those through its set come in addition
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Writes a small graph in KGX in which it is known why a drug treats a disease: it inhibits a gene that causes it.
 
-    python -m kgops.maths.graphs.made_kgx OUT --drugs 200 --diseases 100 --genes 150 --seed 0
+    python -m kgops.maths.graphs.made_kgx OUT --drugs 200 --diseases 100 --genes 60 --seed 0
 
-`mechanisms.tsv` has the genes of each pair. Other edges are drawn at random and mean nothing.
+`mechanisms.tsv` has the genes of each pair. Other edges are drawn at random and mean nothing: a drug also affects many
+genes, and many genes are associated with a disease.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 _TARGETS, _CAUSES = 2, 2  # genes of a drug, and of a disease
 _OTHERS = 4  # edges without a meaning, for each node
+_MEANINGLESS = 20  # genes that a drug affects, and that a disease is associated with
 _KNOWN = 0.9  # share of what follows from the mechanisms that the graph has
 
 
@@ -47,6 +49,11 @@ def write(out: Path, drugs: int, diseases: int, genes: int, seed: int) -> None:
     for subject, predicate, other in kinds:
         for node in ids[subject]:
             edges += [(node, predicate, draw.choice(ids[other])) for _ in range(_OTHERS)]
+    many = min(_MEANINGLESS, genes)
+    for drug in ids["Drug"]:
+        edges += [(drug, "affects", gene) for gene in draw.sample(ids["Gene"], many)]
+    for disease in ids["Disease"]:
+        edges += [(gene, "associated_with", disease) for gene in draw.sample(ids["Gene"], many)]
     draw.shuffle(edges)
     with (out / "nodes.tsv").open("w") as file:
         file.write("id\tname\tcategory\n")

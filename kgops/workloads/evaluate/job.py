@@ -25,7 +25,7 @@ _OF_TRAINING = {option.name: option for option in TRAINING_DATA}
 _TEST = _OF_TRAINING.pop("test").adapted(
     flags=(Flag("--training-test"),), help="Test triples of the training: known answers."
 )
-FILES = (*TRIPLES, "model_path", "triples")
+FILES = (*TRIPLES, "model_path", "triples", "node_types")
 WRITTEN = ("output_dir",)
 
 EVALUATE_OPTIONS = (
@@ -34,6 +34,16 @@ EVALUATE_OPTIONS = (
         "triples",
         help="File of triples to rank: head, relation, tail. Default: the test triples of the training.",
         flags=(Flag("--test"),),
+        group="data",
+    ),
+    Option(
+        "matrix",
+        help="Relation whose pairs are all ranked, each head with each tail: AUROC, recall@n, and MRR per tail.",
+        group="data",
+    ),
+    Option(
+        "node_types",
+        help="TSV file with types of entities: the matrix then has all entities of the types that the relation joins.",
         group="data",
     ),
     *_OF_TRAINING.values(),
@@ -49,6 +59,8 @@ def _check(settings: dict[str, Any]) -> list[str]:
     problems = trained_model_problems("evaluate", settings, names_run=names_run)
     if settings["train"] and not settings["triples"] and not settings["test"] and settings["run"] is None:
         problems.append("evaluate.triples: missing; give the triples to rank")
+    if settings["node_types"] and not settings["matrix"]:
+        problems.append("evaluate.node_types: only with matrix")
     return problems
 
 
@@ -79,11 +91,12 @@ EVALUATE = Workload(
         help="""Rank triples by a trained model: MRR and Hits@k overall, by relation, direction and degree.
 
     The ranking leaves out other answers that are known to be true, from the training's files and the ranked file.
-    PyKEEN's evaluator gives the same ranks.
+    PyKEEN's evaluator gives the same ranks. --matrix treats ranks all pairs of a relation as drug repurposing does,
+    next to two baselines: how often head and tail have it, and chance.
     """,
         example="--run 1 --test other.txt",
         plan_example="--run 1 --gpu t4",
-        shown=("triples", "dataset", "train", "trust_pickle"),
+        shown=("triples", "matrix", "dataset", "train", "trust_pickle"),
         paths=(*FILES, *FOLDERS, *WRITTEN),
     ),
 )

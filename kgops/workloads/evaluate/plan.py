@@ -26,6 +26,7 @@ from kgops.workloads.plan import (
     nothing,
     timed,
 )
+from kgops.workloads.predict.options import PREDICT_ENCODED
 from kgops.workloads.train.models import ModelConfig, buffer_bytes, kernel, weight_bytes
 from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED, EVALUATION_QUERIES
 from kgops.workloads.train.plan import trained_model
@@ -45,6 +46,7 @@ class EvaluateShape:
     counts: Counts
     triples: int  # ranked, each by its head and its tail
     on_gpu: bool
+    matrix: bool = False
 
     @property
     def chunk(self) -> int:
@@ -67,7 +69,7 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
 
     def shape(options: Options, gpu: GpuFacts | None, counts: Counts) -> EvaluateShape:
         triples = lines_of(given) if given else max(counts.test, 1)
-        return EvaluateShape(model, counts, triples, gpu is not None)
+        return EvaluateShape(model, counts, triples, gpu is not None, job.settings["matrix"] is not None)
 
     return [Stage(job, of_graph, shape)]
 
@@ -88,6 +90,10 @@ def peak_memory(shape: EvaluateShape, gpu: GpuFacts | None, *, resumed: bool, ex
         # Scores of a chunk, twice while they are compared, and which of them count.
         "evaluation": 12 * shape.queries * shape.chunk + 64 * triples // 4,
     }
+    if (
+        shape.matrix
+    ):  # scores of a block of heads; on the CPU those of the tails too, in float64, with their places
+        parts["evaluation"] += (4 if shape.on_gpu else 32) * PREDICT_ENCODED * model.num_entities
     live = sum(parts.values())
     return PeakMemory(parts, "ranking", {"ranking": live}, live, round(live * (1.1 if shape.on_gpu else 1.0)))
 

@@ -16,6 +16,7 @@ from kgops.workloads.tracin.job import predictions_and_more
 from kgops.workloads.workload import Words, Workload
 
 EXPLANATIONS = "explanations"  # result files: .json and .csv
+PATHS = "paths.csv"  # from head to tail of each prediction
 _SUFFIXES = (".json", ".csv")
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from explaining import HEAD, prediction_of, some_model, some_train
 
-from kgops.maths.explain.prediction import Influences, explain, facts_of
+from kgops.maths.explain.prediction import Influences, effects_of, facts_of, strongest
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Curvature, Training
@@ -86,7 +86,7 @@ def test_a_fact_that_lifts_the_tail_and_its_rivals_alike_explains_nothing() -> N
     prediction = prediction_of(model, train, (HEAD, 0, 4))
     triples = torch.tensor([[HEAD, 1, 0], [HEAD, 1, 1], [HEAD, 1, 2]])
     falls = torch.tensor([[5.0, 1.0, 0.5], *[[9.0, 0.0, 0.0]] * 4]).double()
-    found = explain(prediction, triples, falls, most=3)
+    found = strongest(effects_of(prediction, triples, falls), most=3)
     assert [row for row, _ in found] == [1, 2]
     assert [effect for _, effect in found] == pytest.approx([-1.0, -0.5])
 
@@ -97,7 +97,7 @@ def test_rivals_count_by_the_share_of_facts_that_an_end_keeps() -> None:
     # One fact of the head, and four of the tail, which keeps three of them.
     triples = torch.tensor([[HEAD, 1, 0], *([n, 1, 4] for n in range(6) if n not in (HEAD, 4))])
     falls = torch.tensor([[5.0, 5.0, 0.0, 0.0, 0.0], *[[6.0, 8.0, 0.0, -4.0, 0.0]] * 4]).double()
-    found = explain(prediction, triples, falls, most=5)
+    found = strongest(effects_of(prediction, triples, falls), most=5)
     assert [row for row, _ in found] == [0, 3]
     assert [effect for _, effect in found] == pytest.approx([-5.0, -3.0])
 
@@ -107,5 +107,5 @@ def test_a_prediction_that_was_trained_on_is_not_its_own_evidence() -> None:
     facts = train[facts_of(train, HEAD)]
     prediction = prediction_of(model, train, (HEAD, 1, 6))
     falls = Influences(model, Training(train, "bce", False)).falls(prediction, facts)
-    found = explain(prediction, facts, falls, most=len(facts))
+    found = strongest(effects_of(prediction, facts, falls), most=len(facts))
     assert found and [HEAD, 1, 6] not in facts[[row for row, _ in found]].tolist()
