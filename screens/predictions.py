@@ -295,7 +295,7 @@ def _answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:
     )
     rows = [columns.heading()]
     for place, one in enumerate(answered.answers):
-        is_new = one.known == "new"
+        is_new = one.known.startswith("new")
         name = one.head if answered.asked == "head" else one.tail
         score = "n/a" if one.score is None else f"{one.score:+.3f}"
         cells = (

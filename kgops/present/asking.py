@@ -41,7 +41,7 @@ _MOST_RUNS = 200  # newest ones in which an earlier answer is looked for
 _SAME = {
     "predict": (
         *("model_path", "checkpoint_dir", "head", "relation", "tail", "queries", "best", "new"),
-        *("candidates", "candidate_type"),
+        *("candidates", "candidate_type", "each", "mark"),
     ),
     "explain": (
         "model_path",

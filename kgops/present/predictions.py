@@ -82,6 +82,6 @@ def _triple(row: dict[str, str | None]) -> PredictedTriple:
         tail,
         numbers["score"],
         numbers["probability"],
-        row.get("known") or "",
+        " · ".join(filter(None, (row.get("known"), one_line(row.get("marked") or "")))),
         (row.get("head") or "", row.get("relation") or "", row.get("tail") or ""),
     )

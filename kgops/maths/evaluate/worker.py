@@ -15,6 +15,7 @@ from kgops.jobs.job import Job
 from kgops.maths.evaluate.matrix import (
     HITS_AT,
     RECALL_AT,
+    Matrix,
     matrix_of,
     of_chance,
     of_frequency,
@@ -53,12 +54,13 @@ def evaluate(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> Non
     graph = open_graph(job, report)
     report_applied(job, evaluate_options(job, place_of(device)), report, {"memory_cleanup"})
     triples = _triples(job, graph, report)
+    matrix = _matrix(job, graph, triples, report)  # names are checked before a model is read
     with memory_cleanup(job, device, report) as cleanup:
         model = load_model(job, graph, device, report).checkpoint.model
         cleanup.between_phases()
         begin = time.monotonic()
         evaluation = _ranked(model, graph, triples, device, report, stop)
-        tables = _matrix(job, model, graph, triples, report, stop)
+        tables = _tables(matrix, model, report, stop)
         seconds = time.monotonic() - begin
     quality = quality_table(evaluation, replace(graph, test=triples))
     quality["groups"]["matrix"] = [{"name": name, **table} for name, table in tables.items()]
@@ -99,32 +101,37 @@ def _triples(job: Job, graph: Graph, report: Reporter) -> torch.Tensor:
     return torch.tensor([one.ids for one in found if one.ids is not None], dtype=graph.train.dtype)
 
 
-def _matrix(
-    job: Job, model: Any, graph: Graph, triples: torch.Tensor, report: Reporter, stop: StopRequest
-) -> dict[str, dict[str, Any]]:
-    """Metrics over all pairs of the relation that the job names, of the model and of two baselines."""
-    if job.settings["matrix"] is None:
-        return {}
-    relation = NamedVocabulary("relation", graph.relations, {}).find(job.settings["matrix"])
+def _matrix(job: Job, graph: Graph, triples: torch.Tensor, report: Reporter) -> Matrix | None:
+    """All pairs of the relation that the job names."""
+    name, types = job.settings["matrix"], job.settings["node_types"]
+    if name is None:
+        return None
+    relation = NamedVocabulary("relation", graph.relations, {}).find(name)
     if not bool((triples[:, 1] == relation).any()):
         raise BadInput(
-            f"no ranked triple has the relation {job.settings['matrix']}.",
-            hint="--test FILE names the triples to rank.",
+            f"no ranked triple has the relation {name}.", hint="--test FILE names the triples to rank."
         )
-    path = job.settings["node_types"]
-    types = read_node_types(Path(path), graph.entities) if path else None
-    matrix = matrix_of(graph, triples, relation, types)
+    read = read_node_types(Path(types), graph.entities) if types else None
+    matrix = matrix_of(graph, triples, relation, read)
     report.note(
         f"matrix: {len(matrix.heads):,} heads by {len(matrix.tails):,} tails; {len(matrix.tested):,} pairs are ranked "
         f"among {matrix.negatives:,} others, and {len(matrix.left_out):,} known ones are left out."
     )
+    return matrix
+
+
+def _tables(matrix: Matrix | None, model: Any, report: Reporter, stop: StopRequest) -> dict[str, Any]:
+    """Metrics over all pairs, of the model and of two baselines."""
+    if matrix is None:
+        return {}
     scorer = scorer_of(model, PREDICT_CHUNK)
+    ways = {
+        MODEL: of_model(scorer, matrix),
+        "frequency": of_frequency(matrix),
+        "random": of_chance(matrix),
+    }
     tables = {}
-    for name, scores in (
-        (MODEL, of_model(scorer, matrix)),
-        ("frequency", of_frequency(matrix)),
-        ("random", of_chance(matrix)),
-    ):
+    for name, scores in ways.items():
         found = ranked(matrix, scores, scorer.heads_at_once(scorer.num_entities), stop)
         if found is None:
             raise Stopped

@@ -37,10 +37,11 @@ class Answer:
     score: float
     probability: float | None
     known: str
+    marked: str = ""
 
 
 _COLUMNS = tuple(field.name for field in fields(Answer))
-_IN_JSON = ("rank", "score", "probability", "known")
+_IN_JSON = ("rank", "score", "probability", "known", "marked")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=1)
 _ROW_GROUP = 1 << 14  # rows of a Parquet file that are made together
 
@@ -163,6 +164,7 @@ class Listed:
     triples: torch.Tensor
     found: Answers
     known: Sequence[str]
+    marked: Sequence[str] = ()  # a word for each answer, where there is a file of them
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,7 @@ class Listing:
                 *(entities.label(t), entities.name(t), score),
                 None if probabilities is None else float(probabilities[place]),
                 known,
+                one.marked[place] if one.marked else "",
             )
 
     def best_first(self, *, new_alone: bool = False) -> Iterator[tuple[str, ...]]:

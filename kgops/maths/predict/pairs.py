@@ -42,6 +42,7 @@ def best_pairs(
     probability: Probability,
     *,
     left_out: torch.Tensor | None = None,
+    heads: torch.Tensor | None = None,
     tails: torch.Tensor | None = None,
     chunk: int = 4096,
     stop_requested: Callable[[], bool] = lambda: False,
@@ -49,8 +50,8 @@ def best_pairs(
 ) -> BestPairs | None:
     """The `most` best pairs; None if a stop was requested.
 
-    `left_out`: sorted keys head · entities + tail of pairs that are ranked but not listed. `tails`: those that may be
-    answers (None: all).
+    `left_out`: sorted keys head · entities + tail of pairs that are ranked but not listed. `heads` and `tails`: those
+    that are paired (None: all).
     """
     n, like = scorer.num_entities, scorer.like
     others = None
@@ -59,27 +60,29 @@ def best_pairs(
         others[tails.to(like.device)] = False
         if left_out is not None:
             left_out = left_out[torch.isin(left_out % n, tails)]
+    everything = torch.arange(n) if heads is None else heads
+    if heads is not None and left_out is not None:
+        left_out = left_out[torch.isin(left_out // n, heads)]
     best = _Best(most + _SPARE, None if left_out is None else left_out.to(like.device), like)
     at_once = scorer.heads_at_once(chunk)
-    everything = torch.arange(n)
     # One buffer for all chunks: a new one for each leaves holes in the heap that add up to hundreds of MiB.
     buffer = like.new_empty(min(chunk, n) * min(at_once, n))
     with without_tf32():
-        for heads in split(everything, at_once):
-            scores = scorer.tails(heads, relation)
-            keys = heads.to(like.device) * n
+        for done, some in enumerate(split(everything, at_once), 1):
+            scores = scorer.tails(some, relation)
+            keys = some.to(like.device) * n
             for start in range(0, n, chunk):
                 size = min(chunk, n - start)
-                plane = buffer[: size * len(heads)].view(size, len(heads))
+                plane = buffer[: size * len(some)].view(size, len(some))
                 scores.roughly(start, start + size, plane)
                 if others is not None:
                     plane[others[start : start + len(plane)]] = -torch.inf
                 best.add(plane, keys, start)
             del scores  # before the next ones, which then take their place
-            progress(int(heads[-1]) + 1, n)
+            progress(min(done * at_once, len(everything)), len(everything))
             if stop_requested():
                 return None
-        scored = n * (n if tails is None else len(tails))
+        scored = len(everything) * (n if tails is None else len(tails))
         beside = like.new_empty(0, device="cpu")
         if left_out is not None:
             beside, _ = _exactly(scorer, relation, left_out)

@@ -184,6 +184,28 @@ def candidates_of_file(path: Path, entities: NamedVocabulary) -> torch.Tensor:
     return torch.tensor(sorted(ids))
 
 
+def read_marks(path: Path, entities: NamedVocabulary) -> dict[tuple[int, int], str]:
+    """A word for each pair of head and tail. Pairs of entities that the graph lacks are left out."""
+    marks: dict[tuple[int, int], str] = {}
+    for n, line in enumerate(read_lines(path), 1):
+        if not line.strip() or is_comment(line):
+            continue
+        parts = [part.strip() for part in line.split("\t")]
+        if len(parts) < 2 or not all(parts[:2]):
+            raise BadInput(
+                f"{path}, line {n}: {shown(line)} is not head, tail and a word.",
+                hint="separate the columns by tabs; without a word, pairs are marked as listed.",
+            )
+        try:
+            pair = entities.find(parts[0], suggests=False), entities.find(parts[1], suggests=False)
+        except BadInput:
+            continue
+        marks[pair] = parts[2] if len(parts) > 2 and parts[2] else "listed"
+    if not marks:
+        raise BadInput(f"{path} has no pair of entities of the graph.", hint="each line is head, tail, word.")
+    return marks
+
+
 def _bare(word: str) -> str:
     return word.removeprefix("biolink:")
 

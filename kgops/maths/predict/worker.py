@@ -31,7 +31,9 @@ from kgops.maths.predict.pairs import best_pairs
 from kgops.maths.predict.questions import (
     ASKED,
     Question,
+    Side,
     candidates_of_file,
+    read_marks,
 )
 from kgops.maths.predict.ranking import Answers, Probability, answers, probability_of
 from kgops.maths.predict.scores import Scorer, scorer_of
@@ -95,6 +97,7 @@ def answer_job(
     asked = _Asked(job, graph, report)
     one_by_one = [] if job.settings["best"] else asked.questions  # names are checked before a model is read
     allowed = asked.candidates
+    _ = asked.marks  # so are those of a file of marks
     asked.note_guesses(one_by_one)
     loaded = load_model(job, graph, device, report)
     cleanup.between_phases()
@@ -140,6 +143,8 @@ class _Asked(NamedGraph):
     @cached_property
     def questions(self) -> list[Question]:
         settings = self.settings
+        if settings["each"]:
+            return self._of_each(self.each)
         if not settings["queries"]:
             names = (settings["head"], settings["relation"], settings["tail"])
             return [questions.question(*names, self.entities, self.relations)]
@@ -155,6 +160,37 @@ class _Asked(NamedGraph):
                 hint="names are labels or readable names of the graph; ids, unless labels are numbers.",
             )
         return found
+
+    @cached_property
+    def each(self) -> torch.Tensor:
+        """Entities of the type that is asked about."""
+        assert self.types is not None  # the job was checked
+        return self.types.entities(self.settings["each"])
+
+    def _of_each(self, entities: torch.Tensor) -> list[Question]:
+        """Asks for heads where the relation has such tails, otherwise for tails."""
+        kind, relation = shown(self.settings["each"]), self.relation
+        is_end = {
+            heads: torch.isin(entities, self.known.ends(relation, heads=heads)).any()
+            for heads in (True, False)
+        }
+        if not any(is_end.values()):
+            raise BadInput(
+                f"{shown(self.relations.name(relation))} has no entity of type {kind} in any triple.",
+                hint="`--each` takes a type of its heads or of its tails.",
+            )
+        asked: Side = "head" if is_end[False] else "tail"
+        found = []
+        for number, entity in enumerate(entities.tolist(), 1):
+            name, label = self.entities.label(entity), self.relations.label(relation)
+            texts = (ASKED, label, name) if asked == "head" else (name, label, ASKED)
+            found.append(Question(number, asked, texts, entity, relation))
+        return found
+
+    @cached_property
+    def marks(self) -> dict[tuple[int, int], str]:
+        path = self.settings["mark"]
+        return read_marks(Path(path), self.entities) if path else {}
 
     @cached_property
     def candidates(self) -> torch.Tensor | None:
@@ -279,6 +315,7 @@ class _Work:
             self.settings["best"],
             self.probability,
             left_out=known.pairs(relation) if new_alone else None,
+            heads=self.asked.each if self.settings["each"] else None,
             tails=allowed,
             chunk=self._chunk,
             stop_requested=self.stop,
@@ -300,7 +337,9 @@ class _Work:
     def _with_splits(self, number: int, asked: str, triples: torch.Tensor, found: Answers) -> Listed:
         own = replace(found, entities=found.entities.new_empty(0))  # the triples have them
         known = self.asked.known.splits_of(triples)
-        return Listed(number, asked, triples.to(torch.int32), own, known)
+        marks = self.asked.marks
+        marked = [marks.get((h, t), "") for h, _, t in triples.tolist()] if marks else []
+        return Listed(number, asked, triples.to(torch.int32), own, known, marked)
 
     def _listing(self, listed: Sequence[Listed]) -> Listing:
         return Listing(self.asked.entities, self.asked.relations, listed)

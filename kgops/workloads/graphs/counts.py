@@ -307,12 +307,13 @@ def _plain_name(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
 
 
-def lines_of(path: str | None) -> int:
-    """Of a file of questions or triples; 1 without one."""
+def lines_of(path: str | None, word: str = "") -> int:
+    """Of a file of questions, triples or types, those with the word; 1 without a file."""
     if not path:
         return 1
+    wanted = word.casefold().encode()
     try:
         with os.fdopen(open_regular(Path(path), follow=True), "rb") as file:
-            return max(1, sum(1 for line in file if line.strip()))
+            return max(1, sum(1 for line in file if line.strip() and wanted in line.lower()))
     except OSError:
         return 1  # the worker says what is wrong with the file

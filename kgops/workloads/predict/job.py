@@ -35,8 +35,11 @@ def lists_new_alone(settings: dict[str, Any]) -> bool:
 def _check(settings: dict[str, Any]) -> list[str]:
     names_run = settings["run"] is not None
     problems = trained_model_problems("predict", settings, names_run=names_run)
-    if settings["candidate_type"] and not settings["node_types"]:
-        problems.append("predict.candidate_type: needs node_types, a file with types of entities")
+    problems += [
+        f"predict.{name}: needs node_types, a file with types of entities"
+        for name in ("candidate_type", "each")
+        if settings[name] and not settings["node_types"]
+    ]
     if settings["output"] and PurePath(settings["output"]).suffix.lower() not in _SUFFIXES:
         problems.append(
             f"predict.output: must end in {', '.join(_SUFFIXES)}; found {settings['output']!r:.60}"
@@ -48,7 +51,7 @@ def _questions(settings: dict[str, Any]) -> list[str]:
     """Problems of what is asked."""
     given = [name for name in ("head", "relation", "tail") if settings[name]]
     if settings["queries"]:
-        more = [*given, *(["best"] if settings["best"] else [])]
+        more = [*given, *(name for name in ("best", "each") if settings[name])]
         return [f"predict.queries: given together with {', '.join(more)}; choose one"] if more else []
     if not settings["relation"]:
         return [
@@ -59,6 +62,8 @@ def _questions(settings: dict[str, Any]) -> list[str]:
         return ["predict.top_k: best says how many pairs are kept; leave it out"]
     if settings["best"]:
         return [f"predict.best: scores all pairs; leave out {' and '.join(ends)}"] if ends else []
+    if settings["each"]:
+        return [f"predict.each: asks about a type; leave out {' and '.join(ends)}"] if ends else []
     if len(ends) == 2:
         return ["predict.tail: given together with head, so nothing is asked; leave out one of them"]
     return (
@@ -71,6 +76,8 @@ def _questions(settings: dict[str, Any]) -> list[str]:
 def _label(settings: dict[str, Any]) -> str:
     if settings["queries"]:
         return PurePath(settings["queries"]).stem or "predict"
+    if settings["each"] and not settings["best"]:
+        return f"{settings['relation']}, each {settings['each']}"
     asked = (settings["head"] or "?", settings["relation"] or "?", settings["tail"] or "?")
     return " ".join(asked)
 
@@ -82,14 +89,14 @@ def answer_copies(stem: str, settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 WORDS = Words(
-    help="""Rank the answers to questions: leave out --head or --tail, or both with --best.
+    help="""Rank the answers to questions: leave out --head or --tail, or both with --best or --each.
 
     Each answer has its rank among all candidates, its score, and its probability by the training loss. It also says
     whether the triple is known (train, valid, test) or new.
     """,
     example="--run 1 --head usa --relation embassy --top-k 5",
     plan_example="--run 1 --head usa --relation embassy --gpu t4",
-    shown=(*("head", "relation", "tail", "queries", "top_k", "best", "new", "candidate_type"),),
+    shown=(*("head", "relation", "tail", "queries", "each", "top_k", "best", "new", "candidate_type"),),
     paths=(*FILES, *FOLDERS, *WRITTEN),
 )
 

@@ -16,7 +16,7 @@ from kgops.workloads.shared_options import (
     trained_model,
 )
 
-FILES = (*TRIPLES, "model_path", "edge_map", "node_name_dict", "queries", "candidates", "node_types")
+FILES = (*TRIPLES, "model_path", "edge_map", "node_name_dict", "queries", "candidates", "node_types", "mark")
 WRITTEN = ("output", "output_dir")
 
 _QUESTIONS = tuple(
@@ -28,6 +28,10 @@ _QUESTIONS = tuple(
         Option(
             "queries",
             help="File of questions: head, relation, tail, separated by tabs, with ? for what is asked.",
+        ),
+        Option(
+            "each",
+            help="Ask about each entity of this type; needs --relation and --node-types. With --best: heads of pairs.",
         ),
         Option("top_k", "int", 50, check=at_least(1), help="Answers to each question."),
         Option(
@@ -46,6 +50,10 @@ _QUESTIONS = tuple(
         Option(
             "node_types",
             help="TSV file with types of entities: the id, and a column type or category (otherwise the second).",
+        ),
+        Option(
+            "mark",
+            help="TSV file of head, tail, and a word such as trial or off-label, which is added to these answers.",
         ),
     )
 )

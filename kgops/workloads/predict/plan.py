@@ -81,7 +81,9 @@ def predict_shape(job: Job, counts: Counts, model: ModelConfig, *, on_gpu: bool)
         model,
         on_gpu,
         counts,
-        1 if pairs else lines_of(settings["queries"]),
+        1
+        if pairs
+        else lines_of(settings["node_types" if settings["each"] else "queries"], settings["each"] or ""),
         kept if pairs else min(kept, entities),
         listed,
         pairs,

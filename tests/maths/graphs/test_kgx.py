@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import random
@@ -117,6 +118,23 @@ def test_what_was_split_trains_and_is_not_overwritten(console: Console) -> None:
     asked = ("--tail", "disease 3", "--relation", "treats", "--candidate-type", "Drug")
     answered = console("predict", "--run", "last", *asked, *names, "--top-k", "3")
     assert answered.code == 0 and "drug " in answered.out
+    (console.cwd / "trials.tsv").write_text(
+        "drug 7\tdisease 3\tphase 3\nCHEBI:8\tMONDO:3\nCHEBI:9\tnobody\tlost\n"
+    )
+    each = ("--relation", "treats", "--each", "Disease", "--candidate-type", "Drug", "--top-k", "60")
+    listed = console("predict", "--run", "last", *each, *names, "--mark", "trials.tsv", "--output", "all.csv")
+    assert listed.code == 0
+    rows = list(csv.DictReader((console.cwd / "all.csv").read_text().splitlines()))
+    assert len({row["tail_name"] for row in rows}) == 30 and len(rows) == 30 * 60
+    marked = {(row["head_name"], row["tail_name"]): row["marked"] for row in rows if row["marked"]}
+    assert marked == {("drug 7", "disease 3"): "phase 3", ("drug 8", "disease 3"): "listed"}
+    drugs = ("--relation", "treats", "--each", "Drug", "--candidate-type", "Disease", "--best", "2000")
+    assert console("predict", "--run", "last", *drugs, *names, "--output", "best.csv").code == 0
+    best = list(csv.DictReader((console.cwd / "best.csv").read_text().splitlines()))
+    assert {row["known"] for row in best} == {"new"} and 1000 < len(best) <= 60 * 30
+    assert {row["head_name"].split()[0] for row in best} == {"drug"}
+    refused = console("predict", "--run", "last", *each[:2], "--each", "Gene", *names)
+    assert refused.code != 0 and "has no entity of type 'Gene' in any triple" in refused.err
     again = console("data", "split", "graph")
     assert again.code == 2 and "--force" in again.err
     assert "have no dates" in console("data", "split", "graph", "--by", "date", "--force").err

@@ -162,7 +162,8 @@ def test_a_loss_with_a_margin_defines_no_probability() -> None:
 
 @pytest.mark.parametrize("inverse", [True, False])
 @pytest.mark.parametrize("chunk", [7, 1000])
-def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int) -> None:
+@pytest.mark.parametrize("some", [False, True])
+def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int, some: bool) -> None:
     graph = read_pykeen_dataset("umls")
     model, n, relation = conve(graph, inverse=inverse), graph.num_entities, 5
     with torch.no_grad():
@@ -173,14 +174,25 @@ def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int) -> None:
     expected = every.clone()
     expected.view(-1)[left_out] = -torch.inf
     expected[:, 1::2] = -torch.inf
+    heads = torch.arange(1, n, 3) if some else torch.arange(n)
+    expected[~torch.isin(torch.arange(n), heads)] = -torch.inf
     scores, keys = expected.view(-1).topk(50)
     softmax = Probability("softmax")
     scorer = scorer_of(model, 1000)
-    found = best_pairs(scorer, relation, 50, softmax, left_out=left_out, tails=tails, chunk=chunk)
+    found = best_pairs(
+        scorer,
+        relation,
+        50,
+        softmax,
+        left_out=left_out,
+        heads=heads if some else None,
+        tails=tails,
+        chunk=chunk,
+    )
     assert found is not None and found.probabilities is not None
     assert (found.heads * n + found.tails).tolist() == keys.tolist()
     torch.testing.assert_close(found.scores, scores)
-    candidates = every[:, ::2]
+    candidates = every[heads, ::2]
     assert found.ranks.tolist() == [1 + int((candidates > score).sum()) for score in scores]
     shares = every.softmax(dim=1)[found.heads, found.tails]
     torch.testing.assert_close(found.probabilities, shares)
