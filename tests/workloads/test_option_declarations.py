@@ -64,6 +64,7 @@ _BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     },
     "predict": {
         "candidate_type": {"node_types": "/x/types.tsv"},
+        "each": {"node_types": "/x/types.tsv"},
         "dataset": {"model_path": "/m.pt"},
     },
     "tracin": {
@@ -72,7 +73,7 @@ _BESIDE: dict[str, dict[str, dict[str, Any]]] = {
         "strict_path_filtering": {"path_filtering": True},
         "max_total_path_length": {"path_filtering": True},
     },
-    "evaluate": {"dataset": {"model_path": "/m.pt"}},
+    "evaluate": {"dataset": {"model_path": "/m.pt"}, "node_types": {"matrix": "treats"}},
     "explain": {
         "dataset": {"model_path": "/m.pt"},
         "new": {"from_predictions": 2},
@@ -85,6 +86,7 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
         "dataset": ("run",),
         "queries": ("head", "relation"),
         "best": ("head",),
+        "each": ("head",),
         "tail": ("head",),
     },
     "tracin": {"dataset": ("run",), "from_predictions": ("run",), "new": ("run",)},

@@ -89,7 +89,7 @@ def answer_copies(stem: str, settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 WORDS = Words(
-    help="""Rank the answers to questions: leave out --head or --tail, or both with --best or --each.
+    help="""Rank the answers to questions: leave out --head or --tail. --best and --each need neither.
 
     Each answer has its rank among all candidates, its score, and its probability by the training loss. It also says
     whether the triple is known (train, valid, test) or new.

@@ -25,7 +25,7 @@ def as_one_object(questions: list[dict[str, Any]], answers: dict[int, list[Answe
         named = {"entity": one.tail, "name": one.tail_name}
         if one.asked == "pair":
             named = {name: getattr(one, name) for name in ("head", "head_name", "tail", "tail_name")}
-        rest = {"score": one.score, "probability": one.probability, "known": one.known}
+        rest = {"score": one.score, "probability": one.probability, "known": one.known, "marked": ""}
         return {"rank": one.rank, **named, **rest}
 
     whole = [{**asked, "answers": [*map(plain, answers.get(asked["question"], []))]} for asked in questions]
