@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _BAR = 10  # columns
 _DRAWN = {"━": "accent", "╌": "warn", **dict.fromkeys("─│┌┐└┘├┤┬┴┼▲▼◀▶", "dim")}
 _MOST_LISTED = 6  # predictions in sight above the details
+_MOST_PATHS = 5
 
 
 class PredictionList(Lines):
@@ -208,8 +209,10 @@ def _detail_rows(
     sections += [text_rows(text, width, "warn") for text in notes]
     if one.facts:
         drawing = [_drawn(line) for line in text_lines(explained.graph(one), max(width, 40))]
-        sections += [drawing, _triples(one, width), _paths(one, width) if one.has_paths else []]
+        sections += [drawing, _triples(one, width)]
     sections.append(_retrained(explained, one, width))
+    if one.facts and one.has_paths:
+        sections.append(_paths(one, width))
     return stacked(sections)
 
 
@@ -251,7 +254,7 @@ def _paths(one: ExplainedPrediction, width: int) -> list[Row]:
         (Piece("PATHS", "head"), Piece("  from head to tail, by the effect of the weakest triple", "dim"))
     )
     rows = [heading]
-    for path in one.evidence:
+    for path in one.evidence[:_MOST_PATHS]:
         first, *others = path.words
         rows += path_lines([f"{path.effect:>+8.3g}  {first}", *others], width, indent=10)
     return rows if len(rows) > 1 else [heading, text_row("none of two or three triples", width, "dim")]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import log
+from pathlib import Path
 from statistics import mean, stdev
 
 import click
 
 from kgops.cli.output import print_json, say
+from kgops.errors import Usage
 from kgops.jobs.files import read_named
 from kgops.jobs.text import lines
 from kgops.present.formats import UNKNOWN, columns, duration, table, wrapped
 from kgops.present.quality import FILTERS
+from kgops.workloads.graphs.counts import counts_of, sizes_of
 from kgops.workloads.job_files import LARGEST_JOB_FILE
 from kgops.workloads.train import recipes
 from kgops.workloads.train.recipes import Measured
@@ -22,13 +27,23 @@ _POINTS = 20  # of a curve, at most
 
 
 @click.group(invoke_without_command=True, epilog="\b\nExample:  kgops recipes show umls")
+@click.option(
+    "--train", type=click.Path(path_type=Path), help="Name the best recipe for a graph like this one."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
-    """List recipes: jobs for known graphs, with the test MRR and the time that each was measured to take."""
+def command(ctx: click.Context, train: Path | None, as_json: bool) -> None:
+    """List recipes: jobs for known graphs, with the test MRR and the time that each was measured to take.
+
+    --train FILE names the one to take for a graph of your own: the best on the graph whose size is most like it.
+    """
     if ctx.invoked_subcommand is not None:
         return
     every = {name: recipes.measured(name) for name in recipes.names()}
+    if train is not None:
+        for line in _taken(train, every):
+            say(line)
+        return
     if as_json:
         print_json([_as_table(name, found) for name, found in every.items()])
         return
@@ -83,6 +98,33 @@ def _page(found: Measured) -> list[str]:
         *table(("EPOCH", "TIME", "VALID MRR"), curve, right=frozenset(("EPOCH", "TIME", "VALID MRR"))),
         "",
         *wrapped(FILTERS, columns()),
+    ]
+
+
+def _taken(train: Path, every: Mapping[str, Measured | None]) -> list[str]:
+    """The best recipe of the graph that is most like a person's own, next to the others of that graph."""
+    counts = counts_of({"train": str(train)})
+    if counts is None:
+        raise Usage(f"the triples of {train} cannot be counted", "each line is head, relation, tail")
+    reached = {name: found for name, found in every.items() if found is not None and sizes_of(_dataset(name))}
+
+    def distance(name: str) -> float:
+        sizes = sizes_of(_dataset(name))
+        assert sizes is not None
+        of_each = counts.train / counts.entities, sizes.train / sizes.entities
+        return abs(log(counts.entities / sizes.entities)) + abs(log(of_each[0] / of_each[1]))
+
+    graph = _dataset(min(reached, key=distance))
+    sizes = sizes_of(graph)
+    assert sizes is not None
+    own = {name: found for name, found in reached.items() if _dataset(name) == graph}
+    best = max(own, key=lambda name: mean(run.test["mrr"] for run in own[name].runs))
+    rows = [(name, *_in_short(found)[:3]) for name, found in own.items()]
+    return [
+        f"{train.name}: {counts.entities:,} entities and {counts.train:,} triples, most like {graph} with "
+        f"{sizes.entities:,} and {sizes.train:,}.",
+        *table(("RECIPE", "TEST MRR", "SEEDS", "TIME"), rows, right=frozenset(("SEEDS", "TIME"))),
+        f"Take: kgops train --recipe {best} --train {shlex.quote(str(train))}",
     ]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kgops.errors import Usage
 from kgops.jobs.option import Option
+from kgops.jobs.option_reading import nearest
 from kgops.jobs.run_options import NAMES
 from kgops.workloads.pipeline.job import TRACIN_OPTIONS
 from kgops.workloads.registry import WORKLOADS
@@ -52,6 +55,8 @@ class Field(NamedTuple):
 
 def shown(value: object) -> str:
     """A number or a text as a person would type it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -78,6 +83,7 @@ def _word(workload: str, name: str, label: str, help: str, choices: tuple[str, .
 _LABEL = Field(
     "label", "label", "name of the run in lists", next(one for one in NAMES if one.name == "label")
 )
+MORE = Field("more", "more", "other settings: name=value, spaces between")
 _DATA = Field("data", "data", "a bundled graph, a folder, or a file")
 _TEST_TRIPLE = Field(
     "test_triple", "test triple", "head, relation, tail; empty: all", _setting("tracin", "test_triple")
@@ -137,6 +143,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         ),
         *_SIZES,
         *_OPTIMIZING,
+        MORE,
         _LABEL,
     ),
     "tracin": (
@@ -144,6 +151,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         _TEST_TRIPLE,
         *FILTER_FIELDS,
         _TOP_K,
+        MORE,
         _LABEL,
     ),
     "pipeline": (
@@ -206,11 +214,39 @@ def value_of(field: Field, text: str) -> Any:
     option = field.option
     assert option is not None
     value: Any = number_in(text) if option.type in ("int", "float") else text
+    if option.type == "bool":
+        value = _SWITCHES.get(text.casefold())
     if value is None or (option.type == "int" and not isinstance(value, int)):
         raise BadField(field.name, f"expected {option.expected}, found {text!r:.40}")
     if problem := option.problem(value):
         raise BadField(field.name, problem)
     return value
+
+
+_SWITCHES = {"on": True, "off": False}
+
+
+def more_of(workload: str, text: str) -> dict[str, Any]:
+    """The settings that a person typed as name=value."""
+    known = {option.name: option for option in WORKLOADS[workload].settings}
+    found = {}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BadField(MORE.name, f"cannot be read: {error}".lower()) from error
+    for word in words:
+        name, _, value = word.partition("=")
+        option = known.get(name.lstrip("-").replace("-", "_"))
+        if option is None:
+            raise BadField(MORE.name, f"no setting {name!r:.40}{nearest(name, known)}")
+        if option.type == "strings" or not value:
+            raise BadField(MORE.name, f"expected {name}=value, found {word!r:.40}")
+        found[option.name] = value_of(MORE._replace(option=option), value)
+    return found
+
+
+def more_text(settings: Mapping[str, Any]) -> str:
+    return " ".join(shlex.quote(f"{name}={shown(value)}") for name, value in settings.items())
 
 
 def number_in(text: str) -> int | float | None:

@@ -15,7 +15,18 @@ from kgops.gpus.known import known_by_short_name
 from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.job import Job
 from kgops.planning.resolve import on_the_cpu
-from kgops.present.draft_fields import DRAFT_OPTIONS, FIELDS, FILTER_FIELDS, STRICT, BadField, shown, value_of
+from kgops.present.draft_fields import (
+    DRAFT_OPTIONS,
+    FIELDS,
+    FILTER_FIELDS,
+    MORE,
+    STRICT,
+    BadField,
+    more_of,
+    more_text,
+    shown,
+    value_of,
+)
 from kgops.workloads import configurations
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
@@ -129,6 +140,10 @@ def draft_of(job: Job) -> tuple[Draft, str]:
     fields |= {name: str(settings[name]) for name in ("data_directory", "cwd") if name in settings}
     options = {name: v for name, v in job.options.items() if name in DRAFT_OPTIONS[workload]}
     draft = Draft(workload, {**fields, "label": job.label}, options, job.profile)
+    if MORE in FIELDS[workload]:
+        more = {name: job.settings.get(name) for name in _left_out(job, draft)}
+        named = {name: value for name, value in more.items() if isinstance(value, str | int | float)}
+        draft = draft.with_field(MORE.name, more_text(named))
     return draft, ", ".join(_left_out(job, draft))
 
 
@@ -225,7 +240,7 @@ def _data_files(folder: Path) -> dict[str, str]:
 
 
 def _train(draft: Draft) -> dict[str, Any]:
-    settings = {**files_of(draft.text("data")), **_values(draft)}
+    settings = {**files_of(draft.text("data")), **_values(draft), **more_of("train", draft.text("more"))}
     if settings.get("model", CONVE).lower() not in OWN_MODELS:
         settings["engine"] = "pykeen"
     return settings
@@ -234,7 +249,7 @@ def _train(draft: Draft) -> dict[str, Any]:
 def _tracin(draft: Draft) -> dict[str, Any]:
     if not draft.text("run").strip():
         raise BadField("run", "the training run is missing", "train a model first, or enter a run's number")
-    return {**_values(draft), **_paths(draft)}
+    return {**_values(draft), **_paths(draft), **more_of("tracin", draft.text("more"))}
 
 
 def _pipeline(draft: Draft) -> dict[str, Any]:

@@ -31,8 +31,9 @@ from kgops.workloads.job_files import read_job, read_job_file
 from kgops.workloads.train import recipes
 from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig, model_of_settings
 
-QUICK = ["codex-s", "fb15k-237", "kinships", "kinships-complex", "umls", "umls-complex", "wn18rr"]
-NAMES = sorted([*QUICK, "fb15k-237-best"])
+_GRAPHS = ("codex-s", "fb15k-237", "kinships", "umls", "wn18rr")
+QUICK = [*_GRAPHS, *(f"{graph}-complex" for graph in _GRAPHS)]
+NAMES = sorted([*QUICK, "fb15k-237-complex-best"])
 
 
 def test_the_script_recipe_trains_the_objective_of_train_pytorch(nations: Graph) -> None:
@@ -113,6 +114,19 @@ def test_a_model_is_evaluated_by_pykeen_as_by_kgops(tmp_path: Path, sizes: Model
     assert own is not None
     theirs = pykeen_metrics(graph, tmp_path / "best_model.pt")
     assert theirs == pytest.approx({name: own.both.to_dict()[name] for name in theirs}, abs=1e-6)
+
+
+def test_the_best_recipe_for_a_graph_of_that_size_is_named(run_cli: Console, tmp_path: Path) -> None:
+    """By what was measured: ComplEx on UMLS for 150 entities."""
+    rows = [f"e{n % 150}\tr{n % 7}\te{(n * 7 + n // 150) % 150}\n" for n in range(6000)]
+    (tmp_path / "mine.txt").write_text("".join(rows))
+    shown = run_cli("recipes", "--train", "mine.txt").out
+    assert "150 entities" in shown and "most like umls with 135 and 5,216." in shown
+    command = next(line for line in shown.splitlines() if line.startswith("Take: "))
+    assert command == "Take: kgops train --recipe umls-complex --train mine.txt"
+    job = dry(run_cli, *command.split()[3:])
+    assert job["train"]["model"] == "ComplEx" and job["train"]["train"] == str(tmp_path / "mine.txt")
+    assert "cannot be counted" in run_cli("recipes", "--train", "none.txt").err
 
 
 def dry(run_cli: Console, *args: str) -> dict[str, Any]:
