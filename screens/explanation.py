@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _BAR = 10  # columns
 _DRAWN = {"━": "accent", "╌": "warn", **dict.fromkeys("─│┌┐└┘├┤┬┴┼▲▼◀▶", "dim")}
 _MOST_LISTED = 6  # predictions in sight above the details
-_MOST_PATHS = 5
+_MOST_PATHS = 3
 
 
 class PredictionList(Lines):
@@ -209,10 +209,8 @@ def _detail_rows(
     sections += [text_rows(text, width, "warn") for text in notes]
     if one.facts:
         drawing = [_drawn(line) for line in text_lines(explained.graph(one), max(width, 40))]
-        sections += [drawing, _triples(one, width)]
+        sections += [drawing, _triples(one, width), _paths(one, width) if one.has_paths else []]
     sections.append(_retrained(explained, one, width))
-    if one.facts and one.has_paths:
-        sections.append(_paths(one, width))
     return stacked(sections)
 
 
@@ -264,7 +262,7 @@ def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) ->
     """What --verify found: the sentence about all predictions, and this one's mean ranks."""
     found = explained.verification
     if found is None:
-        return [text_row("RETRAINED  not verified: V retrains the model without them", width, "dim")]
+        return []
     ranks = found.ranks.get(one.number, {})
     columns = Columns((Column("RETRAINED", 26), Column("mean rank of this answer", 24, right=True)), width)
     rows = [columns.heading()]

@@ -87,7 +87,7 @@ def test_an_explanation_is_verified_by_one_key_and_a_yes(trained_home: Path, run
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT", "explain")
         await seen.press("i")
-        await seen.until_shows("explanation 2", "not verified")
+        await seen.until_shows("explanation 2", "--verify retrains without them")
         await seen.press("V")
         await seen.until_shows("to verify the explanations of run 2?", "y yes")
         await seen.press("y")

@@ -144,7 +144,7 @@ async def new_run(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("n")
     await seen.until_shows("no file or folder")  # the newest run's data are gone
-    await seen.press("down", "right", *["down"] * 10, "right", *["down"] * 2)
+    await seen.press("down", "right", *["down"] * 11, "right", *["down"] * 2)
     await seen.until_shows("nations", "Tesla T4", "would wait now", "instead")
 
 
