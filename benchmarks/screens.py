@@ -72,7 +72,7 @@ def first_paint(home: Home, rounds: int, gpus: Gpus | None = None, how: str = ""
     for _ in range(rounds):
         begin = time.monotonic()
         with screens(home, gpus) as screen:
-            screen.until(b"GPUS")
+            screen.until(b"kgops")
             first.append(screen.cpu_s * 1000)
             screen.until(b"ended-1")
             whole.append(screen.cpu_s * 1000)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from screens.feed_state import BesideList, FeedState, Wanted
     from storage.runs import Run
 
+_FIRST_ROWS_S = 0.05  # in which a screen has read its first rows
 _SHORT = 30  # terminal lines; below this, blank lines are dropped
 
 
@@ -125,9 +126,13 @@ class RunScreenBase(Screen[None]):
 
     def on_resize(self) -> None:
         """Textual calls a subclass's handler first, then this one."""
-        self.set_class(self.size.height < _SHORT, "short")
-        self.set_class(has_panels(*self.size), "roomy")
+        self._set_classes()
         self.draw()
+
+    def _set_classes(self) -> None:
+        size = self.app.size
+        self.set_class(size.height < _SHORT, "short")
+        self.set_class(has_panels(*size), "roomy")
 
     def on_lines_resized(self) -> None:
         self.draw()
@@ -138,6 +143,11 @@ class RunScreenBase(Screen[None]):
 
     def ask_feed(self) -> None:
         self.kgops.feed.want(self, self.wanted, self.beside)
+
+    def on_mount(self) -> None:
+        """Textual calls this after a subclass's handler. Its frame and its first rows are painted as one."""
+        self.app.delay_update(_FIRST_ROWS_S)
+        self._set_classes()
 
     def on_screen_resume(self) -> None:
         self.ask_feed()
