@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kgops.maths.explain.explanation_files import Explained, Fact, Named, write_csv
+from kgops.maths.explain.explanation_files import Explained, Fact, Named, NamedPath, write_csv, write_paths
 from kgops.present.explained_run import verdict_of
 from kgops.present.explanations import read_explanations
 
@@ -83,3 +83,22 @@ def test_who_reads_a_part_of_the_predictions_learns_that_there_are_more(
     monkeypatch.setattr("kgops.present.explanations._MOST_BYTES", file.stat().st_size - 10)
     found, has_more = read_explanations(tmp_path, predictions=200)
     assert [len(one.facts) for one in found] == [3, 3] and has_more
+
+
+def test_paths_are_read_as_they_are_walked(tmp_path: Path) -> None:
+    """Each triple may point either way; a path that does not support the prediction is no evidence."""
+    there, back = Named("a", "A", "r", "R", "c", "C"), Named("b", "B", "s", "S", "c", "C")
+    paths = [
+        NamedPath(-0.25, [Fact(there, -0.5, ""), Fact(back, -0.25, "")]),
+        NamedPath(0.125, [Fact(back, 0.125, "")]),
+    ]
+    explained = [Explained(1, TRIPLE, facts=[Fact(there, -0.5, "")], paths=paths)]
+    write_csv(tmp_path / "explanations.csv", explained)
+    ((before,), _) = read_explanations(tmp_path, predictions=None)
+    assert not before.has_paths and not before.paths  # nobody looked for them
+    write_paths(tmp_path / "paths.csv", explained)
+    ((one,), _) = read_explanations(tmp_path, predictions=1)
+    assert one.has_paths and len(one.paths) == 2
+    (path,) = one.evidence
+    assert (str(path), path.effect) == ("A ─R→ C ←S─ B", -0.25)
+    assert [*path.triples] == [("a", "r", "c"), ("b", "s", "c")]

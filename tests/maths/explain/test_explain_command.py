@@ -235,6 +235,10 @@ def test_explanations_have_pictures_beside_their_list_in_the_report(
     page = (tmp_path / "page.html").read_text()
     assert "<h2>Explanations</h2>" in page and " without these 2 of " in page and "stroke-dasharray" in page
     assert "retrained from the start (1 seed)" in page and "<b>United" not in page
+    assert "Only retraining shows that the model needs these triples" in page and "with all triples" in page
+    (table,) = run_cli.home.glob("runs/*/results/paths.csv")
+    effects = [row["path_effect"] for row in csv.DictReader(table.read_text().splitlines())]
+    assert ("PATH FROM HEAD TO TAIL" in page) == any(float(effect) < 0 for effect in effects)
 
 
 def test_sufficient_sets_are_verified_by_training_with_them_added(run_cli: Console, trained: Path) -> None:
