@@ -122,7 +122,7 @@ def _measure(name: str, seed: int, data: Path | None, home: Path, exclusive: boo
 
 
 def _files(name: str, data: Path | None) -> dict[str, Path]:
-    folder = None if data is None else data / re.sub("-(best|complex)$", "", name)
+    folder = None if data is None else data / re.sub("(-complex)?(-best)?$", "", name)
     if folder is None or not folder.is_dir():
         return {}
     return {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}
