@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kgops.errors import BadInput
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.products import without_tf32
 from kgops.maths.predict.questions import NodeTypes
@@ -23,6 +24,7 @@ from kgops.maths.train.evaluate import split
 RECALL_AT = (100, 1000)
 HITS_AT = (1, 10)
 _SAMPLES, _SEED, _INTERVAL = 1000, 0, 0.95
+_NEARLY_ALL = 0.9
 _ROWS_AT_ONCE = 1 << 10  # test pairs that are compared with a block of heads
 
 Scores = Callable[[torch.Tensor], torch.Tensor]  # places of heads → scores (tails, heads), the same each time
@@ -30,13 +32,15 @@ Scores = Callable[[torch.Tensor], torch.Tensor]  # places of heads → scores (t
 
 @dataclass(frozen=True)
 class Matrix:
-    """Ids of its heads and tails; pairs as places in both: those tested, and those left out."""
+    """Ids of its heads and tails; pairs as places in both: those tested, and those left out. `types` of its heads and
+    tails, where they are known."""
 
     relation: int
     heads: torch.Tensor
     tails: torch.Tensor
     tested: torch.Tensor
     left_out: torch.Tensor
+    types: tuple[str, str] = ("", "")
 
     @property
     def negatives(self) -> int:
@@ -54,32 +58,44 @@ class Ranked:
 
 
 def matrix_of(graph: Graph, triples: torch.Tensor, relation: int, types: NodeTypes | None) -> Matrix:
-    """All entities of the relation's most frequent types; without types, those that it has as head or as tail."""
-    every = torch.unique(torch.cat([graph.train, graph.valid, graph.test, triples]), dim=0)
-    every = every[every[:, 1] == relation][:, [0, 2]]
-    tested = torch.unique(triples[triples[:, 1] == relation][:, [0, 2]], dim=0)
-    heads, tails = (_entities(torch.unique(every[:, side]), types) for side in (0, 1))
+    """All entities of the types that the relation joins; without types, those that it has as head or as tail."""
+    tested = _pairs(relation, triples)
+    every = _pairs(relation, graph.train, graph.valid, graph.test, triples)
+    ends = [torch.unique(every[:, side]) for side in (0, 1)]
+    kinds = tuple("" if types is None else _type_of(one, types) for one in ends)
+    heads, tails = (
+        torch.unique(torch.cat([one, types.entities(kind)])) if types is not None and kind else one
+        for one, kind in zip(ends, kinds, strict=True)
+    )
     is_tested = torch.isin(_keys(every, graph), _keys(tested, graph))
     places = [
         torch.stack(
             [torch.searchsorted(ids, pairs[:, side].contiguous()) for side, ids in enumerate((heads, tails))],
-            1,
+            dim=1,
         )
         for pairs in (tested, every[~is_tested])
     ]
-    return Matrix(relation, heads, tails, *places)
+    return Matrix(relation, heads, tails, places[0], places[1], (kinds[0], kinds[1]))
+
+
+def _pairs(relation: int, *parts: torch.Tensor) -> torch.Tensor:
+    """Heads and tails of the relation, each pair once."""
+    rows = torch.cat([part[part[:, 1] == relation] for part in parts])
+    pairs: torch.Tensor = torch.unique(rows[:, [0, 2]], dim=0)
+    return pairs
 
 
 def _keys(pairs: torch.Tensor, graph: Graph) -> torch.Tensor:
     return pairs[:, 0] * graph.num_entities + pairs[:, 1]
 
 
-def _entities(ends: torch.Tensor, types: NodeTypes | None) -> torch.Tensor:
-    counts = types.counts(ends.tolist()) if types is not None else None
-    if not counts or types is None:
-        return ends
-    every: torch.Tensor = torch.unique(torch.cat([ends, types.entities(counts.most_common(1)[0][0])]))
-    return every
+def _type_of(ends: torch.Tensor, types: NodeTypes) -> str:
+    """The narrowest type that nearly all have: drugs are also chemicals and named things. Empty where none has one."""
+    counts, every = types.counts(ends.tolist()), types.counts(types.of_entity)
+    most = max(counts.values(), default=0)
+    return min(
+        (one for one in counts if counts[one] >= _NEARLY_ALL * most), key=every.__getitem__, default=""
+    )
 
 
 @torch.no_grad()
@@ -144,6 +160,10 @@ def of_model(scorer: Scorer, matrix: Matrix) -> Scores:
         plane = like.new_empty(n, len(heads))
         with without_tf32():
             scorer.tails(matrix.heads[heads], matrix.relation).roughly(0, n, plane)
+        if not bool(torch.isfinite(plane).all()):
+            raise BadInput(
+                "the model's scores are not numbers.", hint="its training diverged; evaluate another."
+            )
         return plane[tails].cpu()
 
     return scores

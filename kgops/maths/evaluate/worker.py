@@ -114,7 +114,8 @@ def _matrix(job: Job, graph: Graph, triples: torch.Tensor, report: Reporter) -> 
     read = read_node_types(Path(types), graph.entities) if types else None
     matrix = matrix_of(graph, triples, relation, read)
     report.note(
-        f"matrix: {len(matrix.heads):,} heads by {len(matrix.tails):,} tails; {len(matrix.tested):,} pairs are ranked "
+        f"matrix: {len(matrix.heads):,} {matrix.types[0] or 'heads'} by {len(matrix.tails):,} "
+        f"{matrix.types[1] or 'tails'}; {len(matrix.tested):,} pairs are ranked "
         f"among {matrix.negatives:,} others, and {len(matrix.left_out):,} known ones are left out."
     )
     return matrix

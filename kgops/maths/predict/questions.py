@@ -184,9 +184,10 @@ def candidates_of_file(path: Path, entities: NamedVocabulary) -> torch.Tensor:
     return torch.tensor(sorted(ids))
 
 
-def read_marks(path: Path, entities: NamedVocabulary) -> dict[tuple[int, int], str]:
-    """A word for each pair of head and tail. Pairs of entities that the graph lacks are left out."""
+def read_marks(path: Path, entities: NamedVocabulary) -> tuple[dict[tuple[int, int], str], int]:
+    """A word for each pair of head and tail, and how many lines name an entity that the graph lacks."""
     marks: dict[tuple[int, int], str] = {}
+    unknown = 0
     for n, line in enumerate(read_lines(path), 1):
         if not line.strip() or is_comment(line):
             continue
@@ -199,11 +200,12 @@ def read_marks(path: Path, entities: NamedVocabulary) -> dict[tuple[int, int], s
         try:
             pair = entities.find(parts[0], suggests=False), entities.find(parts[1], suggests=False)
         except BadInput:
+            unknown += 1
             continue
         marks[pair] = parts[2] if len(parts) > 2 and parts[2] else "listed"
     if not marks:
         raise BadInput(f"{path} has no pair of entities of the graph.", hint="each line is head, tail, word.")
-    return marks
+    return marks, unknown
 
 
 def _bare(word: str) -> str:

@@ -97,7 +97,7 @@ def answer_job(
     asked = _Asked(job, graph, report)
     one_by_one = [] if job.settings["best"] else asked.questions  # names are checked before a model is read
     allowed = asked.candidates
-    _ = asked.marks  # so are those of a file of marks
+    _ = asked.marks, asked.each if job.settings["each"] else None  # so are marks and types
     asked.note_guesses(one_by_one)
     loaded = load_model(job, graph, device, report)
     cleanup.between_phases()
@@ -165,21 +165,22 @@ class _Asked(NamedGraph):
     def each(self) -> torch.Tensor:
         """Entities of the type that is asked about."""
         assert self.types is not None  # the job was checked
-        return self.types.entities(self.settings["each"])
+        found = self.types.entities(self.settings["each"])
+        sides = (True,) if self.settings["best"] else (True, False)
+        if not any(torch.isin(found, self.known.ends(self.relation, heads=heads)).any() for heads in sides):
+            where = "head" if self.settings["best"] else "entity"
+            raise BadInput(
+                f"{shown(self.relations.name(self.relation))} has no {where} of type "
+                f"{shown(self.settings['each'])} in any triple.",
+                hint="--each takes a type of its heads or of its tails; with --best, of its heads.",
+            )
+        return found
 
     def _of_each(self, entities: torch.Tensor) -> list[Question]:
         """Asks for heads where the relation has such tails, otherwise for tails."""
-        kind, relation = shown(self.settings["each"]), self.relation
-        is_end = {
-            heads: torch.isin(entities, self.known.ends(relation, heads=heads)).any()
-            for heads in (True, False)
-        }
-        if not any(is_end.values()):
-            raise BadInput(
-                f"{shown(self.relations.name(relation))} has no entity of type {kind} in any triple.",
-                hint="`--each` takes a type of its heads or of its tails.",
-            )
-        asked: Side = "head" if is_end[False] else "tail"
+        relation = self.relation
+        are_tails = bool(torch.isin(entities, self.known.ends(relation, heads=False)).any())
+        asked: Side = "head" if are_tails else "tail"
         found = []
         for number, entity in enumerate(entities.tolist(), 1):
             name, label = self.entities.label(entity), self.relations.label(relation)
@@ -190,7 +191,12 @@ class _Asked(NamedGraph):
     @cached_property
     def marks(self) -> dict[tuple[int, int], str]:
         path = self.settings["mark"]
-        return read_marks(Path(path), self.entities) if path else {}
+        if not path:
+            return {}
+        found, unknown = read_marks(Path(path), self.entities)
+        if unknown:
+            self.report.note(f"marks: {len(found):,} pairs; the graph lacks an entity of {unknown:,} more.")
+        return found
 
     @cached_property
     def candidates(self) -> torch.Tensor | None:

@@ -9,7 +9,18 @@ import pytest
 import torch
 from driving import Console
 
-from kgops.maths.evaluate.matrix import Matrix, Ranked, of_chance, of_frequency, ranked, table_of
+from kgops.maths.evaluate.matrix import (
+    Matrix,
+    Ranked,
+    matrix_of,
+    of_chance,
+    of_frequency,
+    ranked,
+    table_of,
+)
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.graphs.vocabulary import Vocabulary
+from kgops.maths.predict.questions import NodeTypes
 
 
 def some_matrix(seed: int) -> tuple[Matrix, torch.Tensor]:
@@ -50,6 +61,21 @@ def test_ranks_are_those_of_a_plain_count(seed: int) -> None:
 def places_above(own: float, others) -> float:  # type: ignore[no-untyped-def]
     """Ties count half."""
     return sum(1.0 if other > own else 0.5 if other == own else 0.0 for other in others)
+
+
+def test_its_entities_are_of_the_narrowest_types_that_the_relation_joins() -> None:
+    """Everything is a thing; one head has no type, and one drug treats nothing."""
+    labels = [f"e{n}" for n in range(12)]
+    triples = torch.tensor([[h, 0, t] for h in range(4) for t in (6, 7)])
+    graph = Graph(triples[:6], triples[6:7], triples[7:], Vocabulary.of(labels), Vocabulary.of(["treats"]))
+    drugs = dict.fromkeys((1, 2, 3, 4), ("Thing", "Drug"))
+    types = NodeTypes(Path("t"), {**drugs, **dict.fromkeys((6, 7, 8), ("Thing", "Disease")), 9: ("Thing",)})
+    matrix = matrix_of(graph, graph.test, 0, types)
+    assert matrix.types == ("Drug", "Disease")
+    assert (matrix.heads.tolist(), matrix.tails.tolist()) == ([0, 1, 2, 3, 4], [6, 7, 8])
+    assert (matrix.tested.tolist(), len(matrix.left_out), matrix.negatives) == ([[3, 1]], 7, 7)
+    plain = matrix_of(graph, graph.test, 0, None)
+    assert (plain.heads.tolist(), plain.tails.tolist()) == ([0, 1, 2, 3], [6, 7])
 
 
 def test_metrics_are_means_within_their_intervals() -> None:

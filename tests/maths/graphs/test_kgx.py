@@ -123,7 +123,7 @@ def test_what_was_split_trains_and_is_not_overwritten(console: Console) -> None:
     )
     each = ("--relation", "treats", "--each", "Disease", "--candidate-type", "Drug", "--top-k", "60")
     listed = console("predict", "--run", "last", *each, *names, "--mark", "trials.tsv", "--output", "all.csv")
-    assert listed.code == 0
+    assert listed.code == 0 and "marks: 2 pairs; the graph lacks an entity of 1 more." in listed.err
     rows = list(csv.DictReader((console.cwd / "all.csv").read_text().splitlines()))
     assert len({row["tail_name"] for row in rows}) == 30 and len(rows) == 30 * 60
     marked = {(row["head_name"], row["tail_name"]): row["marked"] for row in rows if row["marked"]}
@@ -135,6 +135,8 @@ def test_what_was_split_trains_and_is_not_overwritten(console: Console) -> None:
     assert {row["head_name"].split()[0] for row in best} == {"drug"}
     refused = console("predict", "--run", "last", *each[:2], "--each", "Gene", *names)
     assert refused.code != 0 and "has no entity of type 'Gene' in any triple" in refused.err
+    refused = console("predict", "--run", "last", *drugs[:2], "--each", "Disease", "--best", "9", *names)
+    assert refused.code != 0 and "has no head of type 'Disease' in any triple" in refused.err
     again = console("data", "split", "graph")
     assert again.code == 2 and "--force" in again.err
     assert "have no dates" in console("data", "split", "graph", "--by", "date", "--force").err
