@@ -44,7 +44,7 @@ class ExplainingFact:
 
 
 @dataclass(frozen=True, slots=True)
-class EvidencePath:
+class ExplainingPath:
     """From the prediction's head to its tail. `effect`: of its weakest triple; `names` of the labels on it."""
 
     effect: float
@@ -54,10 +54,6 @@ class EvidencePath:
     @property
     def triples(self) -> Iterator[Triple]:
         return (triple_of(step) for step in self.steps)
-
-    @property
-    def supports(self) -> bool:
-        return self.effect < 0
 
     @property
     def words(self) -> list[str]:
@@ -96,13 +92,13 @@ class ExplainedPrediction:
     numbers: dict[str, float | None]
     facts: tuple[ExplainingFact, ...]
     smallest: bool | None = None  # see `explanation_files.Explained`
-    paths: tuple[EvidencePath, ...] = ()  # strongest first
+    paths: tuple[ExplainingPath, ...] = ()  # strongest first
     has_paths: bool = True  # otherwise nobody looked for them
 
     @property
-    def evidence(self) -> list[EvidencePath]:
+    def evidence(self) -> list[ExplainingPath]:
         """The paths that support it. The others only lead through its triples."""
-        return [path for path in self.paths if path.supports]
+        return [path for path in self.paths if path.effect < 0]
 
     @property
     def is_sufficient(self) -> bool:
@@ -204,7 +200,7 @@ def _explained(
     )
 
 
-def _paths(head: str, rows: list[dict[str, str]]) -> Iterator[EvidencePath]:
+def _paths(head: str, rows: list[dict[str, str]]) -> Iterator[ExplainingPath]:
     for _, group in groupby(rows, lambda row: row.get("path")):
         steps, names, at, effect = [], dict[str, str](), head, None
         for row in group:
@@ -214,7 +210,7 @@ def _paths(head: str, rows: list[dict[str, str]]) -> Iterator[EvidencePath]:
             steps.append(Step(at, relation, last if first == at else first, forward=first == at))
             at = steps[-1].end
         if effect is not None:
-            yield EvidencePath(effect, tuple(steps), names)
+            yield ExplainingPath(effect, tuple(steps), names)
 
 
 def _triple(row: dict[str, str], before: str, after: str = "") -> Triple:

@@ -8,6 +8,7 @@ emulated and what is not: standin.h.
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -144,10 +145,20 @@ def test_complex_is_trained_traced_and_explained_on_the_gpu_as_on_the_cpu(on: On
     asked = ("--run", str(runs[0]["id"]), "--triple", "usa", "embassy", "china")
     explained = [ended(console, "explain", *asked, "--device", device) for device in ("cuda", "cpu")]
     assert on_gpu(explained[0])
-    here, there = ((console.folder(run["id"]) / "results/explanations.csv").read_text() for run in explained)
-    assert [row.split(",")[1:4] for row in here.splitlines()] == [
-        row.split(",")[1:4] for row in there.splitlines()
+    for name, effect in (("explanations.csv", "effect"), ("paths.csv", "path_effect")):
+        here, there = (
+            [*csv.DictReader((console.folder(run["id"]) / "results" / name).read_text().splitlines())]
+            for run in explained
+        )
+        assert len(here) == len(there) > 0, name
+        assert apart(*([float(row[effect]) for row in rows] for rows in (here, there))) <= 1e-3, name
+    ranked = [
+        ended(console, "evaluate", *asked[:2], "--matrix", "embassy", "--device", device)
+        for device in ("cuda", "cpu")
     ]
+    assert on_gpu(ranked[0]) and 0 < ranked[0]["peak_gpu_mib"] <= ranked[0]["reserved_mib"]
+    for name in ("matrix_auroc", "matrix_mrr", "frequency_auroc", "random_auroc"):
+        assert apart(*([run["metric"][name]] for run in ranked)) <= 1e-3, name
     half = ended(console, *train, "--precision", "fp16", "--device", "cuda")
     assert applied(half, "precision") == "fp16" and on_gpu(half)
 

@@ -19,11 +19,10 @@ from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.products import without_tf32
 from kgops.maths.predict.questions import NodeTypes
 from kgops.maths.predict.scores import Scorer
-from kgops.maths.train.evaluate import split
+from kgops.maths.train.evaluate import BOOTSTRAP_INTERVAL, BOOTSTRAP_SAMPLES, BOOTSTRAP_SEED, split
 
 RECALL_AT = (100, 1000)
 HITS_AT = (1, 10)
-_SAMPLES, _SEED, _INTERVAL = 1000, 0, 0.95
 _NEARLY_ALL = 0.9
 _ROWS_AT_ONCE = 1 << 10  # test pairs that are compared with a block of heads
 
@@ -180,7 +179,7 @@ def of_frequency(matrix: Matrix) -> Scores:
 
 def of_chance(matrix: Matrix) -> Scores:
     def scores(heads: torch.Tensor) -> torch.Tensor:
-        draw = torch.Generator().manual_seed(_SEED + int(heads[0]))
+        draw = torch.Generator().manual_seed(BOOTSTRAP_SEED + int(heads[0]))
         return torch.rand(len(matrix.tails), len(heads), generator=draw, dtype=torch.float64)
 
     return scores
@@ -204,10 +203,12 @@ def _interval(values: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]) ->
     """Of the mean, with whole groups drawn: pairs of one tail depend on each other."""
     _, at = np.unique(groups, return_inverse=True)
     sums, counts = np.bincount(at, values), np.bincount(at)
-    draw = np.random.default_rng(_SEED)
-    weights = draw.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), _SAMPLES)
+    draw = np.random.default_rng(BOOTSTRAP_SEED)
+    weights = draw.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), BOOTSTRAP_SAMPLES)
     means = (weights @ sums) / (weights @ counts)
-    return [float(one) for one in np.quantile(means, [(1 - _INTERVAL) / 2, (1 + _INTERVAL) / 2])]
+    return [
+        float(one) for one in np.quantile(means, [(1 - BOOTSTRAP_INTERVAL) / 2, (1 + BOOTSTRAP_INTERVAL) / 2])
+    ]
 
 
 def summary(tables: Mapping[str, Mapping[str, Any]]) -> str:

@@ -43,7 +43,7 @@ from kgops.workloads.train.models import step_gflop
 from kgops.workloads.train.options import EVALUATION_QUERIES
 
 _MOST_NOTED = 20  # triples that cannot be ranked
-MODEL = "model"  # its row next to those of the baselines
+_MODEL = "model"  # its row next to those of the baselines
 _OF_BASELINES = ("auroc", "mrr")  # in the record; all of them are in the file
 _OF_MATRIX = ("auroc", *(f"recall_at_{n}" for n in RECALL_AT), "mrr", *(f"hits_at_{k}" for k in HITS_AT))
 
@@ -72,9 +72,9 @@ def evaluate(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> Non
     }
     report.metric("test_mrr", named["test_mrr"], 1)
     named |= {
-        f"{'matrix' if name == MODEL else name}_{key}": float(table[key])
+        f"{'matrix' if name == _MODEL else name}_{key}": float(table[key])
         for name, table in tables.items()
-        for key in (_OF_MATRIX if name == MODEL else _OF_BASELINES)
+        for key in (_OF_MATRIX if name == _MODEL else _OF_BASELINES)
     }
     metrics = {**named, "triples": float(len(triples)), "evaluate_s": seconds}
     publish_results(job, folder, results, metrics, report)
@@ -127,7 +127,7 @@ def _tables(matrix: Matrix | None, model: Any, report: Reporter, stop: StopReque
         return {}
     scorer = scorer_of(model, PREDICT_CHUNK)
     ways = {
-        MODEL: of_model(scorer, matrix),
+        _MODEL: of_model(scorer, matrix),
         "frequency": of_frequency(matrix),
         "random": of_chance(matrix),
     }

@@ -169,7 +169,8 @@ class _Work(NamedGraph):
                 if why is not None:
                     self.report.note(f"prediction {one.number}: {why}.")
         ends = (query.given,) if self.settings["sufficient"] else (h, t)
-        facts = self.graph.train[facts_of(self.graph.train, *ends)]
+        around = self.graph.train[facts_of(self.graph.train, h, t)]
+        facts = around if len(ends) > 1 else around[facts_of(around, *ends)]
         known = self.known.splits_of(torch.tensor([query.triple]))[0]
         named, asked = self._named(query.triple), "head" if query.asks_head else "tail"
 
@@ -198,7 +199,6 @@ class _Work(NamedGraph):
         if others == []:
             answer, other = (named.head_name, "tail") if query.asks_head else (named.tail_name, "head")
             return troubled(f"{answer} is known or ranked first for every other {other}")
-        around = self.graph.train[facts_of(self.graph.train, h, t)]
         effects = effects_of(prediction, around, influences.falls(prediction, around)).cpu()
         most = self.settings["max_facts"]
         found = (

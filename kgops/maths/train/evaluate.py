@@ -302,9 +302,9 @@ def _by_pair(queries: torch.Tensor) -> torch.Tensor:
     return order[queries[order, 0].argsort(stable=True)]
 
 
-_SAMPLES = 1000  # of the bootstrap
-_INTERVAL = 0.95
-_SEED = 0
+BOOTSTRAP_SAMPLES = 1000
+BOOTSTRAP_INTERVAL = 0.95
+BOOTSTRAP_SEED = 0
 _HITS_AT = (1, 10)
 # Triples of the training that mention the answer: the last degree of each bucket.
 _BUCKETS = (0, 2, 5, 10, 20, 50, 100)
@@ -325,8 +325,8 @@ class Group:
     def of(cls, name: str, ranks: _Floats, generator: np.random.Generator) -> Group:
         # Resampling n ranks of which many are equal is drawing how often each distinct rank occurs.
         distinct, counts = np.unique(ranks, return_counts=True)
-        drawn = generator.multinomial(len(ranks), counts / len(ranks), size=_SAMPLES) / len(ranks)
-        low, high = (1 - _INTERVAL) / 2, (1 + _INTERVAL) / 2
+        drawn = generator.multinomial(len(ranks), counts / len(ranks), size=BOOTSTRAP_SAMPLES) / len(ranks)
+        low, high = (1 - BOOTSTRAP_INTERVAL) / 2, (1 + BOOTSTRAP_INTERVAL) / 2
         means, intervals = {}, {}
         for metric, values in _values(distinct):
             means[metric] = float(values @ counts / len(ranks))
@@ -346,7 +346,7 @@ def quality_table(evaluation: Evaluation, graph: Graph) -> dict[str, Any]:
     (head or tail predicted), and degree of the answer in the training triples. A rank that is not a number is left
     out."""
     triples = graph.test
-    generator = np.random.default_rng(_SEED)
+    generator = np.random.default_rng(BOOTSTRAP_SEED)
     ranks = np.concatenate([evaluation.head_ranks.numpy(), evaluation.tail_ranks.numpy()])
     relations = np.concatenate([triples[:, 1].cpu().numpy()] * 2)
     is_tail = np.arange(len(ranks)) >= len(triples)
@@ -368,7 +368,7 @@ def quality_table(evaluation: Evaluation, graph: Graph) -> dict[str, Any]:
         "degree": grouped(buckets, _bucket_names()),
     }
     groups = {group: [one.to_dict() for one in found] for group, found in by_group.items()}
-    return {"groups": groups, "interval": _INTERVAL, "bootstrap_samples": _SAMPLES}
+    return {"groups": groups, "interval": BOOTSTRAP_INTERVAL, "bootstrap_samples": BOOTSTRAP_SAMPLES}
 
 
 def _values(ranks: _Floats) -> Iterator[tuple[str, _Floats]]:
