@@ -61,7 +61,7 @@ def _chart(
     drawn = [on_axis(one, min(across), max(across), 2 * inner) for one in scaled]
     low, high = min(up), max(up)
     if len(drawn) == 1:
-        lines = [[Piece(line, "accent")] for line in braille(drawn[0], inner, _HEIGHT, low, high)]
+        lines = [[Piece(line, "data")] for line in braille(drawn[0], inner, _HEIGHT, low, high)]
     else:
         lines = overlay(drawn, _LETTERS, inner, _HEIGHT, low, high)
     out = []

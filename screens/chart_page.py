@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from kgops.jobs.numbers import mean, share_between
 from kgops.jobs.text import one_line
+from kgops.present.areas import level_of
 from kgops.present.axes import Axis
 from kgops.present.chart import ChartPoint, ChartRun, axes, smoothed
 from kgops.present.formats import UNKNOWN, duration, fitted, width_of
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
 from screens.widgets.chart_axis import on_axis
-from screens.widgets.curve_panels import Level, level_of, memory_levels
+from screens.widgets.curve_panels import Level, memory_levels
 from screens.widgets.overlay import HUES, LETTERS, Cell, Layer, cells
 
 SMOOTHINGS = (0.0, 0.6, 0.9)  # weights of what came before

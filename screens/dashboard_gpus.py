@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present import gpu_cells
+from kgops.present.areas import Values
 from kgops.present.formats import UNKNOWN, whole
 from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
 from kgops.present.gpus import expected_start
 from kgops.present.rows import Column, Columns, Piece, Row, beside, joined, text_row
-from screens.widgets.curve_panels import Values, curve_over_area
+from screens.widgets.curve_panels import curve_over_area
 
 if TYPE_CHECKING:
     from kgops.present.gpus import ExpectedStart, GpuUsage
@@ -42,11 +45,21 @@ def gpu_rows(state: FeedState, width: int) -> list[Row]:
         return [text_row("GPUS", width, "head"), text_row("the driver reports no GPU", width, "dim")]
     columns = gpu_columns(width)
     start = expected_start_of(state)
-    rows = [columns.heading()]
+    rows = [Row(tuple(_legend(columns.heading().pieces)))]
     for usage in state.gpus:
         rows.append(_gpu(usage, columns, state, start))
         rows += [_gpu(part, columns, state, start) for part in usage.slices]
     return rows
+
+
+def _legend(heads: Sequence[Piece]) -> Iterator[Piece]:
+    """The signs of the memory bar in the colour of one that has room."""
+    for head in heads:
+        if not head.text.startswith(SHORT_LEGEND[:1]):
+            yield head
+            continue
+        for word in re.split(r"(?<=\s)", head.text):
+            yield from (Piece(word[:1], "good"), Piece(word[1:], "dim"))
 
 
 def gpu_columns(width: int) -> Columns:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kgops.jobs.on_device import CPU
 from kgops.jobs.text import clock, one_line
+from kgops.present.areas import small_area
 from kgops.present.columns import LABEL, METRIC, NUMBER_AND_WORKLOAD, RATE, STATE, TOOK, RunTable, own
 from kgops.present.formats import duration, fitted, width_of
 from kgops.present.gpu_cells import host_line
@@ -24,7 +25,6 @@ from kgops.present.wording import (
 )
 from screens.dashboard_gpus import chart_rows, expected_start_of, gpu_rows, process_rows
 from screens.widgets.bar import filled
-from screens.widgets.curve_panels import sparkline
 
 if TYPE_CHECKING:
     from kgops.present.gpus import ExpectedStart
@@ -47,11 +47,11 @@ _IN_A_SHELL = (
 )
 _PEAK = "peak or reason"
 _WIDE = 114  # columns from which metrics are shown in full
-_SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
+_SPARK, _WIDE_SPARK = 8, 10  # columns
 _METRIC, _WIDE_METRIC = 15, 16
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
-_BESIDE_LABEL = 96  # columns that all else of a running run takes
+_BESIDE_LABEL = 89  # columns that all else of a running run takes
 _LABEL_AND_ATTEMPT = 20
 
 
@@ -161,7 +161,7 @@ def _running(running: tuple[RunningRun, ...], first: tuple[int, int], width: int
         (
             NUMBER_AND_WORKLOAD.of(first[0], "RUNNING"),
             LABEL.of(first[1], "", grows=False),
-            own("progress", "progress", 14 if width < _WIDE else 18),
+            own("progress", "progress", 14 if width < _WIDE else 16),
             own("eta", "ETA", 7, right=True),
             METRIC.of(_metric_width(width)),
             own("curve", "curve", spark),
@@ -186,7 +186,7 @@ def _running_row(one: RunningRun, columns: RunTable, spark: int) -> Row:
         "label": Piece(_label_and_attempt(run, columns.width_of(""))),
         "progress": progress,
         "eta": Piece("" if one.eta_s is None else duration(one.eta_s)),
-        "curve": Piece(sparkline(one.curve, spark), "accent"),
+        "curve": Piece(small_area(one.curve, spark), "data"),
     }
     if one.diverged:
         cells["metric_value"] = Piece(metric_of(run, columns.width_of("metric")), "warn")

@@ -20,7 +20,7 @@ from kgops.present.explained_run import (
 from kgops.present.explanation_pictures import text_lines
 from kgops.present.explanations import ExplainedPrediction
 from kgops.present.formats import amount
-from kgops.present.rows import Column, Columns, Piece, Row, joined, stacked, text_row, text_rows
+from kgops.present.rows import BLANK, Column, Columns, Piece, Row, joined, stacked, text_row, text_rows
 from kgops.present.wording import going, state_of
 from screens.actions import ScreenName
 from screens.background import begin
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _BAR = 10  # columns
-_DRAWN = {"━": "accent", "╌": "warn", **dict.fromkeys("─│┌┐└┘├┤┬┴┼▲▼◀▶", "dim")}
+_DRAWN = {"━": "data", "╌": "warn", **dict.fromkeys("─│┌┐└┘├┤┬┴┼▲▼◀▶", "dim")}
 _MOST_LISTED = 6  # predictions in sight above the details
 _MOST_PATHS = 3
 
@@ -209,7 +209,7 @@ def _detail_rows(
     sections += [text_rows(text, width, "warn") for text in notes]
     if one.facts:
         drawing = [_drawn(line) for line in text_lines(explained.graph(one), max(width, 40))]
-        sections += [drawing, _triples(one, width), _paths(one, width) if one.has_paths else []]
+        sections += [[*drawing, BLANK], _triples(one, width), _paths(one, width) if one.has_paths else []]
     sections.append(_retrained(explained, one, width))
     return stacked(sections)
 
@@ -241,7 +241,7 @@ def _triples(one: ExplainedPrediction, width: int) -> list[Row]:
         words = " · ".join(map(one_line, fact.triple))
         about = "same two" if fact.pair else ""
         effect_size = abs(fact.effect or 0.0) / largest if largest else 0.0
-        bar = part_bar(effect_size, _BAR, "accent" if (fact.effect or 0.0) < 0 else "warn")
+        bar = part_bar(effect_size, _BAR, "data" if (fact.effect or 0.0) < 0 else "warn")
         rows.append(columns.row((Piece(effect, "strong"), bar, Piece(words), Piece(about, "dim"))))
     return rows
 

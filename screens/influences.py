@@ -141,8 +141,6 @@ class Influences(RunScreenBase):
         body.show(influences_page.test_rows(self._influences, body.room, self._error))
         rows = influences_page.influence_rows(self._influences, self.test, self._influence_filter, right.room)
         right.show(rows)
-        is_wide = self.has_class("wide")
-        right.styles.max_height = len(right.rows) if is_wide else None  # the path follows the list
         path.show(self._path_rows(path.room))
         self.show_title()
 

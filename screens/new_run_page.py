@@ -10,7 +10,7 @@ from kgops.jobs.text import one_line
 from kgops.planning.filtering_preview import FilteringPreview
 from kgops.present.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown
 from kgops.present.drafts import Draft, is_what_if
-from kgops.present.formats import width_of
+from kgops.present.formats import padded, width_of
 from kgops.present.plan_words import about, shown_value
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row
 from kgops.present.what_if import BY_HOST, Answer, Offers
@@ -140,7 +140,7 @@ def _fields(
         is_wrong = trouble is not None and trouble.field == name
         value = _from_the_end(one_line(text), value_width)
         beside = Piece(one_line(trouble.message), "bad") if trouble and is_wrong else Piece(help, "dim")
-        chosen = Piece(value or "–", "bad" if is_wrong else "accent")
+        chosen = Piece(padded(value or "–", value_width), "bad" if is_wrong else "field")
         out.append(columns.row((Piece(label, "dim"), chosen, beside), key=name))
     return out
 

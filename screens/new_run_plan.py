@@ -131,7 +131,7 @@ def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
         tone = alarm or plan_sections.ALTERNATING[i % 2]
         cells += [("▇", tone)] * (round(reached / whole * (width - 1)) - len(cells))
     if len(cells) == before:
-        cells.append(("▇", alarm or "accent"))  # what is there is seen
+        cells.append(("▇", alarm or "data"))  # what is there is seen
     cells += [("░", alarm or "dim")] * (round((taken + need) / whole * (width - 1)) - len(cells))
     if room is not None:
         cells += [(" ", "dim")] * (end - len(cells))

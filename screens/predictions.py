@@ -14,7 +14,7 @@ from kgops.jobs.text import one_line
 from kgops.present import asking
 from kgops.present.asking import Asking, Question
 from kgops.present.explained_run import GraphNames, as_written, completions, read_graph_names
-from kgops.present.formats import amount
+from kgops.present.formats import amount, fitted, padded
 from kgops.present.predictions import AnsweredQuestion, PredictedTriple, read_answers
 from kgops.present.rows import Column, Columns, Piece, Row, row, text_row, text_rows
 from kgops.present.wording import going, state_of
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _MOST_ANSWERS = 1000
-_BAR = 12
+_BAR, _FIELD = 12, 32  # columns
 _OF_QUESTION = "question 1: "
 
 
@@ -268,8 +268,10 @@ def _question_rows(question: Question, width: int) -> list[Row]:
     )
     rows = [text_row("QUESTION", width, "head")]
     for key, label, value in values:
-        shown = text_row(value or "⏎ to type a name", width - 12, "strong" if value else "dim")
-        rows.append(row([Piece(f"{label:<8}", "dim"), *shown.pieces], key=key))
+        room = width - 12
+        text = padded(fitted(one_line(value or "⏎ to type a name"), room), min(room, _FIELD))
+        tone = "strong" if key == "asked" else "field"
+        rows.append(row([Piece(f"{label:<8}", "dim"), Piece(text, tone)], key=key))
     return rows
 
 
@@ -304,7 +306,7 @@ def _answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:
             Piece(one.known, "good" if is_new else "dim"),
             Piece(score),
             Piece(amount(one.probability), "dim"),
-            part_bar(one.probability or 0.0, _BAR, "accent"),
+            part_bar(one.probability or 0.0, _BAR, "data"),
         )
         rows.append(columns.row(cells, key=place))
     return rows

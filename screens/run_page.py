@@ -76,7 +76,7 @@ def rows(
         whole = shown._replace(
             columns=heads, lines=tuple(line._replace(is_marked=True) for line in shown.lines)
         )
-        return drawn(whole, table) or [text_row("no options", width, "dim")]
+        return drawn(whole, table) or [text_row("OPTIONS", width, "head"), text_row("none", width, "dim")]
     return stacked(
         (
             drawn(run_sections.messages(detail), width),

@@ -22,6 +22,7 @@ _DARK = {
     "strong": "#ffffff",
     "dim": "#808080",
     "accent": "#5fafff",
+    "data": "#5fd7d7",
     "good": "#87d787",
     "warn": "#ffaf5f",
     "bad": "#ff5f5f",
@@ -29,14 +30,15 @@ _DARK = {
     "edge": "#4e4e4e",
     "back": "#121212",
     "cursor": "#303030",
-    "done": "#005f87",
-    "track": "#1c2b33",
+    "done": "#1f6b6f",
+    "track": "#1c2a2c",
 }
 _LIGHT = {
     "text": "#303030",
     "strong": "#000000",
     "dim": "#767676",
     "accent": "#005faf",
+    "data": "#00878f",
     "good": "#008700",
     "warn": "#af5f00",
     "bad": "#d70000",
@@ -44,13 +46,14 @@ _LIGHT = {
     "edge": "#bcbcbc",
     "back": "#ffffff",
     "cursor": "#dadada",
-    "done": "#afd7ff",
-    "track": "#eaf4fb",
+    "done": "#a6dcdf",
+    "track": "#e6f3f4",
 }
 # Blue, yellow and vermilion are distinct in every kind of colour blindness.
 _SAFE = {
     **_DARK,
     "accent": "#d7afff",
+    "data": "#c6c6c6",
     "good": "#5fafff",
     "warn": "#ffd75f",
     "bad": "#ff8700",
@@ -94,6 +97,9 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
         tones["head"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         tones["strong"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         tones["area"] = Style(color=colours["done"], bgcolor=back)
+        tones["field"] = Style(
+            color=colours["strong"], bgcolor=colours["track" if back == colours["back"] else "done"]
+        )
         tones["done"] = Style(color=colours["strong"], bgcolor=colours["done"])
         tones["track"] = Style(color=colours["text"], bgcolor=colours["track"])
         tones["tab"] = Style(color=colours["strong"], bgcolor=colours["cursor"], bold=True)
@@ -137,6 +143,7 @@ _SIXTEEN = {
     "dim": Style(dim=True),
     "edge": Style(dim=True),
     "accent": Style(color="cyan"),
+    "data": Style(color="cyan"),
     "good": Style(color="green"),
     "warn": Style(color="yellow"),
     "bad": Style(color="red", bold=True),

@@ -16,6 +16,8 @@ _LETTERS = {
     "dim": "d",
     "head": "h",
     "accent": "a",
+    "data": "c",
+    "field": "f",
     "good": "g",
     "warn": "w",
     "bad": "b",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from kgops.gpus.history import BUCKET_S
 from kgops.gpus.processes import DRIVERS_MIB
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
+from kgops.present.areas import small_area
 from kgops.present.formats import UNKNOWN, fitted, whole, width_of
 from kgops.present.rows import Piece
 from kgops.supervisor.gpu_room import held_mib
@@ -189,7 +189,6 @@ def memory_bar(gpu: GpuRow, width: int, waiting_mib: float = 0.0) -> list[Piece]
     return [*pieces, Piece(_TRACK * rest + _END, "dim")]
 
 
-_LEFT, _RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)  # dots of a column, from the bottom
 _NEWEST = 120 // BUCKET_S  # buckets of two minutes
 
 
@@ -197,21 +196,13 @@ def curves(gpu: GpuRow, curve: GpuCurve | None, memory: int, util: int) -> list[
     """Two minutes of memory and utilization in so many columns; NVML has them of whole GPUs only."""
     if curve is None or gpu.is_slice:
         return [Piece(" " * memory), Piece(" " * util)]
+    unseen = [None] * (_NEWEST - len(curve.memory_mib))
     return [
-        Piece(small_curve(curve.memory_mib[-_NEWEST:], memory, gpu.usable_mib), "accent"),
-        Piece(small_curve(curve.utilization[-_NEWEST:], util, 100.0), "dim"),
+        Piece(
+            small_area([*unseen, *curve.memory_mib[-_NEWEST:]], memory, 0.0, gpu.usable_mib or 0.0), "data"
+        ),
+        Piece(small_area([*unseen, *curve.utilization[-_NEWEST:]], util, 0.0, 100.0), "dim"),
     ]
-
-
-def small_curve(values: Sequence[float | None], width: int, high: float | None) -> str:
-    """The newest `2 * width` values as a filled curve from zero to `high`; blank where nobody looked."""
-    if not high or width < 1:
-        return " " * width
-    newest = [*[None] * (2 * width - len(values)), *values[-2 * width :]]
-    dots = [0 if value is None else min(int(share_between(value, 0.0, high) * 4), 3) + 1 for value in newest]
-    pairs = zip(dots[::2], dots[1::2], strict=True)
-    codes = (sum(_LEFT[:left]) + sum(_RIGHT[:right]) for left, right in pairs)
-    return "".join(chr(0x2800 + code) if code else " " for code in codes)
 
 
 def host_line(host: HostUse, profile: str | None = None) -> list[Piece]:

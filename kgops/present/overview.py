@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kgops.jobs.events import PROCESS_PEAK
-from kgops.jobs.numbers import mean
 from kgops.jobs.text import clock
+from kgops.present.areas import spread_over
 from kgops.present.gpus import GpuUsage
 from kgops.settings import Home
 from kgops.supervisor.alerts import Alert, AlertKind, disk_alerts, diverged_alert, gpu_alerts, stall_alerts
@@ -99,18 +98,9 @@ def _running_run(conn: Connection, run: Run, points: int) -> RunningRun:
     curves = series.of_run(conn, run.id)
     name = run.metric or ("loss" if any(one.name == "loss" for one in curves) else None)
     whole = series.curve(conn, run.id, name, at_most=_CURVE_BUCKETS) if name else []
-    curve = _downsampled([bucket.mean for bucket in whole], points)
+    curve = tuple(spread_over([bucket.mean for bucket in whole], points))
     diverged = any(one.n and one.last_value is None for one in curves)
     return RunningRun(run, eta_s(run), curve, diverged, tuple(note_of_fallback(conn, run)))
-
-
-def _downsampled(values: list[float | None], count: int) -> tuple[float | None, ...]:
-    """The curve in at most `count` values, each the mean of its share."""
-    if len(values) <= count:
-        return tuple(values)
-    cuts = [i * len(values) // count for i in range(count + 1)]
-    shares = ([v for v in values[a:b] if v is not None] for a, b in pairwise(cuts))
-    return tuple(mean(known) if known else None for known in shares)
 
 
 def _ended(conn: Connection, run: Run) -> EndedRun:

@@ -29,7 +29,7 @@ from kgops.workloads.registry import workload_of
 _MIB = 1 << 20
 _WORTH_A_LINE = 16 << 20  # bytes: less is written quickly
 _LEAST_SHARE = 0.02  # of the disk; smaller parts are not named
-ALTERNATING = ("accent", "dim")  # to separate adjacent parts
+ALTERNATING = ("data", "dim")  # to separate adjacent parts
 _TONES: dict[State, str] = {
     "now": "good",
     "empty": "good",

@@ -213,7 +213,7 @@ def memory(detail: RunDetail) -> Section:
             name,
             f"{mib:,.1f}",
             "" if measured is None else f"{measured:,.1f}",
-            Piece("▇" * round(share_between(mib, 0.0, largest) * _BAR), "accent"),
+            Piece("▇" * round(share_between(mib, 0.0, largest) * _BAR), "data"),
         )
         for name, mib, measured in (parts if largest else ())
     ]

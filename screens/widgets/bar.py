@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def share_bar(done: float, total: float, width: int) -> list[Piece]:
     """Progress bar."""
     full = _columns(done, total, width)
-    return [Piece("▇" * full, "accent"), Piece("░" * (width - full), "dim")]
+    return [Piece("▇" * full, "data"), Piece("░" * (width - full), "dim")]
 
 
 def filled(text: str, done: float, total: float, width: int) -> list[Piece]:
@@ -35,7 +35,7 @@ def signed_bar(value: float, largest: float) -> list[Piece]:
     """Below the heading `SIDES`: what opposes goes left, what promotes goes right in another hue."""
     bar = _halves(share_between(abs(value), 0.0, largest), _SIDE, rightwards=value >= 0) if largest else ""
     left, right = ("", bar) if value >= 0 else (bar, "")
-    return [Piece(left.rjust(_SIDE), "warn"), Piece(_LINE, "dim"), Piece(right.ljust(_SIDE), "accent")]
+    return [Piece(left.rjust(_SIDE), "warn"), Piece(_LINE, "dim"), Piece(right.ljust(_SIDE), "data")]
 
 
 def _halves(share: float, width: int, *, rightwards: bool = True) -> str:

@@ -15,13 +15,17 @@ def has_panels(columns: int, lines: int) -> bool:
     return columns >= _LEAST[0] and lines >= _LEAST[1]
 
 
-def boxed(rows: Sequence[Row], width: int) -> list[Row]:
-    """Each section in a panel with its heading as title. Rows before the first heading get no panel."""
+def boxed(rows: Sequence[Row], width: int, height: int) -> list[Row]:
+    """Each section in a panel with its heading as title; the last reaches down to `height`. Rows before the first
+    heading get no panel."""
     out: list[Row] = []
+    is_titled = False
     for section in _sections(rows):
         first = section[0].pieces[0] if section[0].pieces else Piece("")
         is_titled = first.tone == "head"
         out += _panel(section, width) if is_titled else [_indented(row) for row in section]
+    if out and is_titled:
+        out[-1:-1] = [_inside(BLANK, width)] * (height - len(out))
     return out
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgops.jobs.numbers import line_between, mean, share_between
 from kgops.jobs.text import one_line
+from kgops.present.areas import Values, area, level_of, spread_over
 from kgops.present.formats import fitted, padded, width_of
 from kgops.present.rows import BLANK, Piece, Row, beside, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
@@ -15,30 +15,9 @@ from screens.widgets.chart_axis import XAxis
 _LEFT = (0x40, 0x04, 0x02, 0x01)  # dots of the left column, from the bottom
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
 
-Values = Sequence[float | None]
 
-
-def sparkline(values: Values, width: int) -> str:
-    """The newest `2 * width` values as a filled curve; blank where there is no value."""
-    newest: list[float | None] = list(values)[-2 * width :]
-    if not any(value is not None for value in newest):
-        return " " * width
-    known = [value for value in newest if value is not None]
-    low, high = min(known), max(known)
-    newest = [*[None] * (2 * width - len(newest)), *newest]
-    levels = [None if value is None else level_of(value, low, high, 4) for value in newest]
-    out = []
-    for left, right in zip(levels[::2], levels[1::2], strict=True):
-        dots = sum(_LEFT[: left + 1] if left is not None else ())
-        dots += sum(_RIGHT[: right + 1] if right is not None else ())
-        out.append(chr(0x2800 + dots) if dots else " ")
-    return "".join(out)
-
-
-def braille(
-    values: Values, width: int, height: int, low: float, high: float, *, filled: bool = False
-) -> list[str]:
-    """A curve of `height` lines, top first; adjacent points are joined. `filled`: with the area below it."""
+def braille(values: Values, width: int, height: int, low: float, high: float) -> list[str]:
+    """A curve of `height` lines, top first; adjacent points are joined."""
     levels = 4 * height
     grid = [[0] * width for _ in range(height)]
     before: int | None = None
@@ -48,8 +27,6 @@ def braille(
             continue
         level = level_of(value, low, high, levels)
         start = level if before is None else before + (before < level) - (before > level)
-        if filled:
-            start = 0
         for at in range(min(start, level), max(start, level) + 1):
             line, dot = divmod(at, 4)
             grid[height - 1 - line][x // 2] |= (_RIGHT if x % 2 else _LEFT)[dot]
@@ -61,45 +38,16 @@ Cell = tuple[str, str]  # one character and its tone
 
 
 def curve_over_area(values: Values, width: int, height: int, low: float, high: float) -> list[list[Cell]]:
-    """Lines of cells: the curve, and fainter the area below it."""
-    curve = braille(values, width, height, low, high)
-    area = braille(values, width, height, low, high, filled=True)
+    """Lines of cells: bright where the curve is, and darker below it."""
+    lines = area(values, width, height, low, high)
+    above = [" " * width, *lines]
     return [
         [
-            (below, "accent" if dots != " " else "area") if below != " " else (" ", "dim")
-            for dots, below in zip(*lines, strict=True)
+            (char, "dim" if char == " " else "data" if over == " " else "area")
+            for char, over in zip(line, before, strict=True)
         ]
-        for lines in zip(curve, area, strict=True)
+        for line, before in zip(lines, above, strict=False)
     ]
-
-
-def spread_over(values: Values, count: int) -> list[float | None]:
-    """Resamples to `count` values: means where there are more, linear interpolation where fewer."""
-    count_given = len(values)
-    if not count_given:
-        return [None] * count
-    if count_given < count:
-        return [_between(values, i * (count_given - 1) / max(count - 1, 1)) for i in range(count)]
-    out: list[float | None] = []
-    for i in range(count):
-        start, stop = i * count_given // count, (i + 1) * count_given // count
-        known = [value for value in values[start:stop] if value is not None]
-        out.append(mean(known) if known else None)
-    return out
-
-
-def _between(values: Values, at: float) -> float | None:
-    here = int(at)
-    left, right = values[here], values[min(here + 1, len(values) - 1)]
-    if left is None or right is None:
-        return left if at - here < 0.5 else right
-    return line_between(left, right, at - here)
-
-
-def level_of(value: float, low: float, high: float, levels: int) -> int:
-    if high <= low:
-        return levels // 2 - 1 if levels > 1 else 0
-    return min(int(share_between(value, low, high) * levels), levels - 1)
 
 
 if TYPE_CHECKING:
@@ -225,7 +173,7 @@ def _panel(
         high = max(high, *(level.mib for level in levels))
     inner = width - _AXIS - 1
     x_axis = XAxis(curve, detail.run)
-    values = x_axis.values(2 * inner)
+    values = x_axis.values(inner)
     lines = curve_over_area(values, inner, height, low, high)
     heading, named = _heading(curve, levels, width, number, marked)
     at = {height - 1 - level_of(one.mib, low, high, 4 * height) // 4: one for one in reversed(levels)}

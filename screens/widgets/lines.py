@@ -12,6 +12,7 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from kgops.present.formats import drawn, width_of
 from kgops.present.rows import BLANK, Piece, Row
@@ -93,7 +94,7 @@ class Lines(ScrollView):
     def show(self, rows: Sequence[Row]) -> None:
         """Repaints the rows that changed."""
         if self.draws_panels:
-            rows = boxed(rows, self._columns)
+            rows = boxed(rows, self._columns, self.size.height)
             self._choose_edge(self.has_focus)
         before, self.rows = self.rows, rows
         if self.has_cursor:
@@ -109,9 +110,19 @@ class Lines(ScrollView):
 
     def _show_more_below(self) -> None:
         before, self._sign = self._sign, self._more_below()
-        if self._sign != before:
+        frame = self._frame
+        if frame is not None:
+            frame.border_subtitle = self._sign.strip()
+        elif self._sign != before:
             width = self.size.width if self.draws_panels else max(len(before), len(self._sign))
             self.refresh(Region(self.size.width - width, self.size.height - 1, width, 1))
+
+    @property
+    def _frame(self) -> Widget | None:
+        """What has this list within its border."""
+        parent = self.parent
+        is_framed = isinstance(parent, Widget) and parent.has_class("panel") and has_panels(*self.app.size)
+        return cast("Widget", parent) if is_framed else None
 
     def fade(self, is_old: bool) -> None:
         """Draws all rows grey while nobody knows whether they still hold."""
@@ -126,7 +137,7 @@ class Lines(ScrollView):
         tones = under_cursor if is_cursor else plain
         pieces = [piece._replace(tone="dim") for piece in row.pieces] if self._is_faded else row.pieces
         segments = list(_segments(pieces, tones, plain[self._edge]))
-        sign = self._more_below() if y == self.size.height - 1 else ""
+        sign = self._more_below() if y == self.size.height - 1 and self._frame is None else ""
         if sign and self.draws_panels:
             return Strip([Segment(f"╰{'─' * (self.size.width - len(sign) - 4)}{sign} ─╯", plain[self._edge])])
         strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
@@ -161,7 +172,7 @@ class Lines(ScrollView):
         if len(self.rows) <= last or not self.can_focus or self.size.height < _LEAST_LINES:
             return ""
         sign = f" ↓ {below:,} more"
-        if self.draws_panels:
+        if self.draws_panels or self._frame is not None:
             return sign
         text = width_of("".join(piece.text for piece in _at(self.rows, last - 1).pieces).rstrip())
         if text + len(sign) <= self.size.width:
@@ -225,7 +236,7 @@ class Lines(ScrollView):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolling to the end starts following it; scrolling away stops that."""
         super().watch_scroll_y(old_value, new_value)
-        self._sign = self._more_below()  # scrolling repaints all lines
+        self._show_more_below()
         self.follows = self.ends_followed and new_value >= self.max_scroll_y
 
     # --- the rest ---
@@ -289,10 +300,11 @@ def _style(tones: dict[str, Style], piece: Piece) -> Style:
 def _segments(pieces: Sequence[Piece], tones: dict[str, Style], edge: Style) -> Iterator[Segment]:
     """One for each style that is seen: a blank takes the style before it, and less is sent."""
     text, style = "", tones["text"]
+    back = style.bgcolor
     for piece in pieces:
         if piece.tone == "edge":
             own = edge
-        elif text and style != edge and piece.text.isspace() and piece.action is None:
+        elif text and style != edge and style.bgcolor == back and piece.text.isspace() and piece.action is None:
             own = style
         else:
             own = _style(tones, piece)

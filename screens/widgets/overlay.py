@@ -7,8 +7,9 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
+from kgops.present.areas import Values
 from kgops.present.rows import Piece, joined
-from screens.widgets.curve_panels import Values, braille
+from screens.widgets.curve_panels import braille
 
 _BLANK = 0x2800
 LETTERS = "ABCDEFGH"  # work on any terminal, without colour

@@ -20,6 +20,7 @@ from screen_driving import Seen, look
 from kgops.cli.output import print_json
 from kgops.experiments.trial_result import spread_of
 from kgops.jobs.text import clock
+from kgops.present.areas import small_area
 from kgops.present.curve_chart import Clock, draw, short
 from kgops.present.formats import amount, duration, local_time, off_by, ratio_text
 from kgops.present.overview import eta_s
@@ -27,7 +28,7 @@ from kgops.present.run_detail import Curve
 from kgops.present.wording import metric_of, progress_of, short_amount, speed_of
 from screens.widgets.bar import ratio_bar, scale_of, share_bar
 from screens.widgets.chart_axis import on_axis
-from screens.widgets.curve_panels import braille, sparkline
+from screens.widgets.curve_panels import braille
 from storage import series
 from storage.database import Connection, transaction
 from storage.runs import Run
@@ -179,7 +180,7 @@ def test_any_number_is_formatted_in_few_columns(value: float) -> None:
 @given(values=MANY, low=ANY, high=ANY)
 def test_any_curve_is_drawn(values: list[float], low: float, high: float) -> None:
     assert all(len(line) == 7 for line in braille(values, 7, 3, low, high))
-    assert len(sparkline(values, 5)) == 5
+    assert len(small_area(values, 5)) == 5
     spots = [(low, value) for value in values] + [(high, high)]
     assert len(on_axis(spots, min(low, high), max(low, high), 9)) == 9
     assert sum(len(piece.text) for piece in share_bar(low, high, 12)) == 12

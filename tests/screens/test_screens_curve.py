@@ -8,9 +8,10 @@ import pytest
 from rich.segment import Segment
 from textual.color import Color
 
+from kgops.present.areas import area, small_area, spread_over
 from kgops.present.terminals import in_ascii
 from screens.symbols import PlainSigns
-from screens.widgets.curve_panels import braille, sparkline, spread_over
+from screens.widgets.curve_panels import braille
 
 SHAPES = [(w, h, n) for w in (1, 7, 40) for h in (1, 3, 6) for n in (1, 2, 13, 300)]
 
@@ -60,14 +61,29 @@ def test_what_is_no_number_leaves_a_gap() -> None:
     assert braille([None, None], 4, 2, 0, 1) == ["    ", "    "]
 
 
-def test_a_sparkline_fills_to_the_ground_and_keeps_to_the_right() -> None:
-    drawn = dots([sparkline([0.0, 1.0], 3)])
-    assert drawn == {(4, 0), (5, 0), (5, 1), (5, 2), (5, 3)}
-    assert sparkline([], 5) == sparkline([None], 5) == "     "
+@pytest.mark.parametrize(("width", "height", "count"), SHAPES)
+def test_an_area_is_as_high_as_each_value(width: int, height: int, count: int) -> None:
+    rng = random.Random(width * 1000 + height * 10 + count)
+    values = [rng.uniform(-5, 5) for _ in range(count)]
+    low, high = min(values), max(values)
+    lines = area(values, width, height, low, high)
+    for x, value in enumerate(spread_over(values, width)):
+        assert value is not None
+        eighths = [" ▁▂▃▄▅▆▇█".index(line[x]) for line in reversed(lines)]
+        assert eighths == sorted(eighths, reverse=True)  # no hole below the curve
+        assert sum(0 < one < 8 for one in eighths) <= 1
+        if high > low:
+            assert sum(eighths) == min(int((value - low) / (high - low) * 8 * height), 8 * height - 1) + 1
+
+
+def test_what_was_not_measured_leaves_a_gap_in_an_area() -> None:
+    assert area([1.0, None, 2.0], 3, 2, 1.0, 2.0) == ["  █", "▁ █"]
+    assert small_area([0.0, 1.0], 2) == "▁█"
+    assert small_area([], 5) == small_area([None], 5) == "     "
 
 
 def test_every_sign_has_a_twin_of_the_same_width() -> None:
-    text = "▇░▏│─·…→✓✗▼▲■●›—–°×⏎↑↓日本ü" + sparkline([1.0, 5.0, 2.0], 4)
+    text = "▇░▏│─·…→✓✗▼▲■●›—–°×⏎↑↓日本ü" + small_area([1.0, 5.0, 2.0], 4)
     made = PlainSigns(in_ascii).apply([Segment(text)], Color(0, 0, 0))[0]
     assert made.text.isascii()
     assert made.cell_length == Segment(text).cell_length
