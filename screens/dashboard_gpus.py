@@ -24,7 +24,7 @@ _WHO, _MEMORY_CURVE, _UTIL_CURVE = "who", "MiB, 2 min", "util, 2 min"
 _WIDE = 112  # columns from which the legend is whole
 _ROOMY = 160  # columns
 _LEAST_PROCESSES = 5  # lines
-_LEAST_CHART, _FEWEST, _MOST_CHART = 28, 4, 12  # columns, lines
+_LEAST_CHART, _FEWEST, _MOST_CHART = 28, 4, 24  # columns, lines
 _AXIS = 8
 MINUTES = BUCKET_S * KEPT // 60
 

@@ -18,6 +18,8 @@ _LETTERS = {
     "accent": "a",
     "data": "c",
     "field": "f",
+    "area-warn": "v",
+    "area-text": "u",
     "good": "g",
     "warn": "w",
     "bad": "b",

@@ -62,7 +62,6 @@ _AROUND = 2  # lines of a panel that are no chart
 _MOST = 8
 _RARELY_WATCHED = ("learning_rate",)  # shown last
 _GRID = "┈"
-_DASH = 4  # columns from one sign of a level within the area to the next
 _FAR = 5  # a limit so many times as high as all else would leave the curve flat
 
 
@@ -245,11 +244,8 @@ def _words(name: str) -> str:
 
 
 def _across(line: Sequence[Cell], level: Level, named: Container[Level]) -> list[Piece]:
-    """Draws a level's line; what is measured there keeps most of its dots, in the tone of the line."""
-    drawn = [
-        (level.sign if char == " " or x % _DASH == 0 else char, level.tone)
-        for x, (char, _) in enumerate(line)
-    ]
+    """Draws a level's line, through the area. A cell that is filled in part shows the line alone."""
+    drawn = [(level.sign, f"area-{level.tone}" if char == "█" else level.tone) for char, _ in line]
     name = "" if level in named else f"{level.sign} {level.name} "
     drawn[: len(name)] = [(char, level.tone) for char in name]
     return joined(drawn)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from screens.console import Console
 
 MORE_BELOW = " ↓"
+_BARS = ("title", "keys")  # first and last line of a screen
 _LEAST_LINES = 3  # of a widget that says how many more rows it has
 
 
@@ -134,7 +135,7 @@ class Lines(ScrollView):
         row = _at(self.rows, y + round(self.scroll_y))
         plain, under_cursor = self.kgops.tones
         is_cursor = row.key is not None and row.key == self.key and not self._is_beside_focus
-        tones = under_cursor if is_cursor else plain
+        tones = under_cursor if is_cursor or self.id in _BARS else plain
         pieces = [piece._replace(tone="dim") for piece in row.pieces] if self._is_faded else row.pieces
         segments = list(_segments(pieces, tones, plain[self._edge]))
         sign = self._more_below() if y == self.size.height - 1 and self._frame is None else ""
@@ -304,7 +305,9 @@ def _segments(pieces: Sequence[Piece], tones: dict[str, Style], edge: Style) -> 
     for piece in pieces:
         if piece.tone == "edge":
             own = edge
-        elif text and style != edge and style.bgcolor == back and piece.text.isspace() and piece.action is None:
+        elif (
+            text and style != edge and style.bgcolor == back and piece.text.isspace() and piece.action is None
+        ):
             own = style
         else:
             own = _style(tones, piece)
