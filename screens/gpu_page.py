@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, age, amount, whole
-from kgops.present.gpu_cells import gpu_row, load, memory_bar
+from kgops.present.gpu_cells import gpu_row, load, memory_bar, pressure
 from kgops.present.rows import Column, Columns, Piece, Row, beside, stacked, text_row, text_rows
 from screens.dashboard_gpus import MINUTES, expected_start_of, gpu_chart, waiting_mib_of
 
@@ -78,14 +78,15 @@ def _bar(usage: GpuUsage, waiting_mib: float, width: int) -> tuple[Piece, ...]:
 def _legend(usage: GpuUsage) -> list[Piece]:
     used, mine = usage.reading.memory_used_mib, usage.used_by_runs_mib
     others = None if used is None or mine is None else max(used - mine, 0)
+    tone = pressure(gpu_row(usage))
     pieces = [
-        Piece("▇", "dim"),
+        Piece("▇", tone),
         Piece(f" by runs {amount(mine, 'MiB')}   "),
-        Piece("▓", "dim"),
+        Piece("▓", tone),
         Piece(f" by others {amount(others, 'MiB')}"),
     ]
     if usage.reserved_mib:
-        pieces += [Piece("   "), Piece("░", "dim"), Piece(f" reserved by runs {usage.reserved_mib:,} MiB")]
+        pieces += [Piece("   "), Piece("░", tone), Piece(f" reserved by runs {usage.reserved_mib:,} MiB")]
     return pieces
 
 

@@ -77,6 +77,8 @@ class Predictions(RunScreenBase):
             if self._question.is_complete or is_answered(run.workload):
                 await self._follow(run)
             self.draw()
+            if not self._question.entity:
+                self.query_one("#body", Lines).point_at("entity")
             self._names = await asyncio.to_thread(read_graph_names, home, run)
         except (KgopsError, StorageError) as error:
             self.say(f"no names to complete: {error.message}", "warn")
@@ -160,7 +162,7 @@ class Predictions(RunScreenBase):
     # --- key actions ---
 
     def action_edit(self) -> None:
-        """Types a name; Tab completes it."""
+        """Types a name; Tab completes it. Behind an entity comes the relation."""
         key = self.query_one("#body", Lines).key
         if key == "asked":
             self.action_more()
@@ -175,6 +177,9 @@ class Predictions(RunScreenBase):
                 changed = replace(self._question, relation=name)
                 self._change(changed if key == "relation" else replace(self._question, entity=name))
                 self._warn_of_unknown(name, names)
+                if name in names and not self._question.relation:
+                    self.query_one("#body", Lines).point_at("relation")
+                    self.action_edit()
 
         now: str = getattr(self._question, field)
         question = f"{field}: a name, a label or an id"
