@@ -1,4 +1,4 @@
-"""Process memory on the CPU: predicted against measured for forty varied jobs.
+"""Process memory on the CPU: predicted against measured for varied jobs.
 
     python -m benchmarks.memory [--data DIR] [--jobs 1,2,9] [--of HOME] [--keep HOME] [--store]
 

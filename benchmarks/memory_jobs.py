@@ -1,4 +1,4 @@
-"""Forty small jobs of all workloads, on graphs from nations to FB15k-237."""
+"""Small jobs of all workloads with a memory model, on graphs from nations to FB15k-237."""
 
 from __future__ import annotations
 
@@ -41,10 +41,6 @@ def _train(data: str, dim: int, batch: int, options: Mapping[str, Any] = {}, **s
     return MemoryJob("train", data, own, {"batch_size": batch, **options})
 
 
-def _pykeen(model: str, data: str, dim: int, batch: int, **settings: Any) -> MemoryJob:
-    return _train(data, dim, batch, engine="pykeen", model=model, **settings)
-
-
 def _tracin(data: str, of: int, options: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
     return MemoryJob("tracin", data, settings, options, of=of)
 
@@ -64,39 +60,33 @@ JOBS: tuple[MemoryJob, ...] = (
     _train("codex-s", 200, 256, num_epochs=2),
     _tracin("codex-s", 2, max_triples=1, top_k=100),
     _train("umls", 64, 64),
-    _pykeen("DistMult", "nations", 64, 256),
     _regress("small", {"batch_size": 8}),
     _tracin("codex-s", 2, max_triples=40, top_k=50),
     _train("wn18rr", 48, 512, {"entity_chunk": 2048}, output_channels=16),
     _pipeline("nations", 64, 20),
     _train("codex-s", 400, 512, loss="1vsall-ce"),
     _tracin("codex-s", 2, self_influence=True, top_k=100),
-    _pykeen("ComplEx", "codex-s", 100, 512),
     _train("fb15k-237", 64, 1024, output_channels=8),
     _regress("middle", {"batch_size": 16, "gradient_checkpointing": True}),
     _train("hetionet-disease", 200, 1024, optimizer="adagrad"),
-    _tracin("wn18rr", 8, max_triples=1, top_k=100),
-    _pykeen("TransE", "wn18rr", 100, 1024),
+    _tracin("wn18rr", 7, max_triples=1, top_k=100),
     _train("nations", 32, 1024, {"gradient_checkpointing": True}),
-    _tracin("fb15k-237", 13, max_triples=2, top_k=100),
+    _tracin("fb15k-237", 11, max_triples=2, top_k=100),
     _train("codex-s", 100, 1024, {"gradient_checkpointing": True}),
     _regress("large", {"batch_size": 8}),
     _tracin("codex-s", 2, {"tests_at_once": 1}, max_triples=4, top_k=100),
     _train("wn18rr", 96, 2048, output_channels=4),
     _pipeline("codex-s", 100, 10),
-    _pykeen("ConvE", "nations", 100, 128, output_channels=16),
     _tracin("codex-s", 2, {"gram_precision": "bf16"}, max_triples=20, top_k=50),
     _train("fb15k-237", 96, 2048, {"entity_chunk": 4096}, output_channels=4),
-    _tracin("hetionet-disease", 15, test_triples="tests.txt"),
-    _pykeen("RotatE", "codex-s", 64, 1024),
+    _tracin("hetionet-disease", 13, test_triples="tests.txt"),
     _train("kinships", 200, 128, {"precision": "bf16"}),
     _tracin("codex-s", 2, {"block": 1024}, max_triples=10),
     _regress("middle", {"batch_size": 4, "temporal_frames": 8}, architecture="gnn"),
     _train("codex-s", 200, 128, optimizer="sgd", inverse=False),
     _tracin("codex-s", 2, loss="one-to-n", max_triples=5, top_k=100),
-    _pykeen("DistMult", "fb15k-237", 50, 4096, validate_every=0),
     _pipeline("hetionet-disease", 64, 5),
-    _tracin("wn18rr", 23, {"last_layers": 2}, max_triples=30, top_k=50),
+    _tracin("wn18rr", 20, {"last_layers": 2}, max_triples=30, top_k=50),
     _train("hetionet-disease", 64, 256, {"precision": "bf16", "entity_chunk": 1024}),
 )
 

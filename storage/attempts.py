@@ -147,18 +147,6 @@ def of_run(conn: sqlite3.Connection, run: int) -> list[Attempt]:
     return made(Attempt, [(*row[:place], json_table(row[place]), *row[place + 1 :]) for row in rows])
 
 
-# A worker's prediction is stored only where the plan has no forecast. The worker counts tensors alone; where the plan
-# has a model of the whole process, the run's prediction is that of the process.
-_PREDICTED = """
-    UPDATE run SET predicted_mib = coalesce((
-        SELECT json_extract(plan, '$.process.start_mib') + json_extract(plan, '$.process.constant_mib')
-            + json_extract(plan, '$.process.data_mib') + ?1 * json_extract(plan, '$.process.factor')
-        FROM run_spec WHERE run = ?2 AND json_valid(plan)), ?1)
-    WHERE id = ?2
-    AND (SELECT json_extract(plan, '$.forecast') FROM run_spec WHERE run = ?2 AND json_valid(plan)) IS NULL
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """Bytes of events.jsonl and worker.log that are processed already."""
@@ -187,13 +175,12 @@ class Batch:
     artifacts: list[reports.Artifact] = field(default_factory=list)
     progress: Progress | None = None
     metric: tuple[str, float | None] | None = None
-    predicted_mib: float | None = None  # by the worker: stored where the plan had no forecast
     test_triples: list[influences.TestTriple] = field(default_factory=list)
     measured: list[measurements.Measurement] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         many = (self.points, self.events, self.options, self.artifacts, self.test_triples, self.measured)
-        return any(many) or bool(self.progress or self.metric)  # a prediction is one of the events
+        return any(many) or bool(self.progress or self.metric)
 
 
 def offsets(conn: sqlite3.Connection, run: int) -> Offsets:
@@ -223,7 +210,5 @@ def write_batch(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, 
                 "UPDATE run SET phase = ?, done = ?, total = ?, unit = ?, rate = ?, reported_at = ? WHERE id = ?",
                 (p.phase, p.done, p.total, p.unit, p.rate, p.at, run),
             )
-        if batch.predicted_mib is not None:
-            conn.execute(_PREDICTED, (batch.predicted_mib, run))
         if batch.metric is not None:
             conn.execute("UPDATE run SET metric = ?, metric_value = ? WHERE id = ?", (*batch.metric, run))

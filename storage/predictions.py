@@ -23,9 +23,6 @@ _QUERY = """
         (SELECT value FROM metric WHERE metric.run = run.id AND metric.name = run.workload || '_s'),
         run.predicted_mib, json_extract(run_spec.plan, '$.process'),
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'process_peak_mib'),
-        (SELECT json_extract(body, '$.mib') FROM event WHERE event.run = run.id AND event.kind = 'predicted'
-            AND json_valid(body)
-            ORDER BY event.id DESC LIMIT 1),
         (SELECT last_value FROM series WHERE series.run = run.id AND series.name = 'context_mib'),
         json_extract(run_spec.environment, '$.driver')
     FROM run JOIN run_spec ON run_spec.run = run.id
@@ -104,15 +101,13 @@ def newest(
     for row in made(_Row, rows):
         parts = {"forecast": json_value(row.forecast), "process": json_value(row.process)}
         parts = fitting(parts, SPEC["plan"])
-        forecast, process = parts.get("forecast"), parts.get("process")
-        table = forecast or _forecast_by_worker(process)
+        table, process = parts.get("forecast"), parts.get("process")
         if table is None or (on is not None and table["on"] != on):
             continue
         seconds = row.epoch_s if row.workload in by_epoch else row.whole_s
-        predicted, counted = table["predicted_mib"], row.counted_mib
+        predicted, counted = table["predicted_mib"], None
         if not table["on_gpu"]:
-            counted = table["estimate"].get("live_mib", predicted) if forecast else counted
-            predicted = None
+            counted, predicted = table["estimate"].get("live_mib", predicted), None
             if process is not None and row.predicted_mib is not None:
                 predicted = row.predicted_mib - process["start_mib"]
         memory = (predicted, table.get("modelled_s"), row.peak_gpu_mib, row.peak_host_mib, row.libraries_mib)
@@ -138,13 +133,5 @@ class _Row(NamedTuple):
     predicted_mib: float | None
     process: str | None
     process_peak_mib: float | None
-    counted_mib: float | None
     context_mib: float | None
     driver: str | None
-
-
-def _forecast_by_worker(process: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The forecast of a run whose tensors only its worker could count."""
-    if process is None:
-        return None
-    return {"on": process["on"], "on_gpu": False, "predicted_mib": None, "modelled_s": None}

@@ -120,5 +120,4 @@ EVENTS: dict[str, Any] = {
     "step_down": _STEP,
     "again": _STEP,
     "failed": {"reason": str},
-    "predicted": {"mib": float, "of": str, "by": str},
 }

@@ -21,7 +21,6 @@ OPTION = "option"
 PROGRESS = "progress"
 METRIC = "metric"
 MEMORY = "memory"
-PREDICTED = "predicted"  # memory, by a worker that knows more than a planner: of what, and how
 ARTIFACT = "artifact"
 RESULT = "result"
 OUT_OF_MEMORY = "out_of_memory"
@@ -52,13 +51,6 @@ _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
     },
     METRIC: {"name": (str, True), "value": (float, True), "step": (float, False)},
     MEMORY: {"mib": (dict, True)},
-    PREDICTED: {
-        "mib": (float, True),
-        "of": (str, True),
-        "by": (str, True),
-        "operator": (str, False),
-        "step_mib": (float, False),
-    },
     ARTIFACT: {"path": (str, True), "kind": (str, False), "sha256": (str, False), "bytes": (float, False)},
     RESULT: {"metrics": (dict, False)},
     OUT_OF_MEMORY: {"detail": (str, False)},

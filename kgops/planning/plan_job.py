@@ -25,7 +25,6 @@ from kgops.planning.process_memory import (
     STARTS,
     ProcessModel,
     Seen,
-    data_bytes,
     kind_of,
     learn_process,
     start_mib,
@@ -35,7 +34,6 @@ from kgops.planning.speed import time_kind, trains_again
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
 from kgops.workloads.catalog import OPTIONS
-from kgops.workloads.graphs.counts import Counts, counts_of
 from kgops.workloads.number_formats import device_for
 from kgops.workloads.plan import plan_of
 from kgops.workloads.registry import WORKLOADS, devices_of, timed_by_epoch, workload_of
@@ -175,14 +173,11 @@ def _plan(
         return Planned(job, resolved.choices, cpu_target(), unknown=reason)
     on = target or target_of_job(requested_gpu(job), device_of(job))
     on = on if on.on_gpu else replace(on, limit_mib=job.limits.memory_mib)
-    known = known_of(home, conn, on, job)
-    remembered = remembered_in(home, "counts.json")
     most = None if thorough else MAX_TRIPLE_BYTES
-    subject = job_size_of(job, remembered, most_bytes=most)
+    subject = job_size_of(job, remembered_in(home, "counts.json"), most_bytes=most)
     if isinstance(subject, str):
-        return Planned(
-            job, resolved.choices, on, unknown=subject, process=_process_of_worker(job, on, known, remembered)
-        )
+        return Planned(job, resolved.choices, on, unknown=subject)
+    known = known_of(home, conn, on, job)
     suggestion = suggest(subject, on, known, resolved.environment, thorough=thorough)
     if suggestion is None:
         return Planned(job, resolved.choices, on, unknown="kgops has no memory model for this job")
@@ -194,18 +189,6 @@ def _plan(
         suggestion,
         process=_process_table(known, on, 0 if process is None else process.data),
     )
-
-
-def _process_of_worker(
-    job: Job, on: Target, known: MachineCorrections, remembered: Path | None
-) -> dict[str, Any] | None:
-    """Process memory apart from the tensors, for a job whose tensors only the worker can count."""
-    workload = workload_of(job)
-    if workload.epochs is None or not workload.has_graph:
-        return None
-    counts = counts_of(job.settings, remembered, most_bytes=MAX_TRIPLE_BYTES) or Counts(0, 0, 0)
-    triples = counts.train + counts.valid + counts.test
-    return _process_table(known, on, data_bytes(job.workload, counts.entities, triples))
 
 
 def _process_table(known: MachineCorrections, on: Target, data: int) -> dict[str, Any] | None:
@@ -232,7 +215,7 @@ def known_of(home: Home, conn: Connection | None, target: Target, job: Job) -> M
     )
     known = MachineCorrections(
         time=_learned_time(job.workload, time_kind(job), forecasts),
-        training=_learned_time("train", kind_of("train", None), forecasts),
+        training=_learned_time("train", kind_of("train"), forecasts),
     )
     if target.on_gpu:
         driver = driver_here()
@@ -259,7 +242,7 @@ def _learned_time(
 def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]) -> ProcessModel:
     asks_to_compile = job.options.get("compile", "off") != "off" and not skips_compile(job, WorkerDevice())
     kind = kind_of(
-        *(job.workload, job.settings.get("engine"), job.settings.get("model")),
+        job.workload,
         shared_out=devices_of(job) != 1,
         trains_again=trains_again(job),
         compiled=asks_to_compile,

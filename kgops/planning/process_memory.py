@@ -106,10 +106,8 @@ class ProcessModel:
 
 # For 52 runs measured with AVX-512 and torch for only the CPU, these lines were at most 10 % too low.
 _START = 250.0
-_STARTS = {"train pykeen": 420.0}
 _BOUND = _Line(68.0, 1.08)
 _BOUNDS = {
-    "train pykeen": _Line(140.0, 1.25),
     "tracin": _Line(50.0, 1.15),
     "predict": _Line(50.0, 1.15),
     "regress": _Line(270.0, 1.15),
@@ -123,24 +121,20 @@ _BOUND_AGAIN = _Line(_BOUND.constant, 1.15)  # it uses a training's libraries as
 
 def kind_of(
     workload: str,
-    engine: str | None,
-    model: str | None = None,
     *,
     shared_out: bool = False,
     trains_again: bool = False,
     compiled: bool = False,
     parquet: bool = False,
 ) -> str:
-    """Workers of one kind import the same and work alike; with `parquet`, pyarrow. Each of PyKEEN's models is a kind:
-    how much its own code takes apart from counted tensors differs from model to model."""
-    others = () if engine in (None, "kgops") else (engine, model and model.lower())
+    """Workers of one kind import the same and work alike; with `parquet`, pyarrow."""
     how = (
         _TRAINS_AGAIN if trains_again else None,
         "shared out" if shared_out else None,
         _COMPILED if compiled else None,
         "parquet" if parquet else None,
     )
-    return " ".join(filter(None, (workload, *others, *how)))
+    return " ".join(filter(None, (workload, *how)))
 
 
 def _imports_of(kind: str) -> str:
@@ -167,7 +161,7 @@ def learn_process(kind: str, seen: Iterable[Seen], start_mib: float | None = Non
     alike = [one for one in seen if _imports_of(one.kind) == base and one.peak > one.start > 0]
     runs = [one for one in alike if one.kind == kind][:_NEWEST]
     starts = [one.start for one in runs or alike[:_NEWEST]]
-    start = start_mib or (median(starts) if starts else _STARTS.get(base, _START))
+    start = start_mib or (median(starts) if starts else _START)
     runs = [one for one in runs if one.above <= _FURTHEST * (bound.at(one.counted) + one.data)]
     if not runs:
         return ProcessModel(kind, start, *bound)
@@ -205,17 +199,15 @@ def _quantile(weighted: Sequence[tuple[float, float]]) -> float:
 
 STARTS = "starts.json"  # in the home
 START = "--start"  # a worker called with it prints the memory of its start, and ends
-_ENGINES = {"pykeen": ("kgops.maths.train.pykeen_engine",)}  # what a worker imports for it
 _LONGEST_S = 120.0
 
 
 def start_mib(job: Job, remembered: Path | None) -> float | None:
     """MiB, measured by starting such a worker where `remembered`, a file, does not have it. None: not measured."""
-    engine = job.settings.get("engine") or "kgops"
-    key = f"{job.workload} {engine} {_environment()}"
+    key = f"{job.workload} {_environment()}"
     known = (read_json(remembered) if remembered is not None else None) or {}
     if not isinstance(known, dict) or not isinstance(known.get(key), int | float):
-        measured = _measure(str(WORKLOADS[job.workload].module), engine)
+        measured = _measure(str(WORKLOADS[job.workload].module))
         if measured is None or remembered is None:
             return measured
         known = {**(known if isinstance(known, dict) else {}), key: measured}
@@ -233,11 +225,11 @@ def _environment() -> str:
 
 
 @cache
-def _measure(module: str, engine: str) -> float | None:
+def _measure(module: str) -> float | None:
     """Starts it as a supervisor does. None too where it does not answer in time, as on a machine without a free CPU."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", module, START, *_ENGINES.get(engine, ())],
+            [sys.executable, "-P", "-m", module, START],
             env={**os.environ, "KGOPS_RUN_FOLDER": os.devnull},
             stdin=subprocess.DEVNULL,
             capture_output=True,

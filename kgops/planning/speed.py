@@ -52,10 +52,7 @@ def seconds(shape: Shape, rates: Rates) -> float:
 def time_kind(job: Job) -> str:
     """Runs of one kind are off the model by a similar factor."""
     settings = job.settings
-    kind = kind_of(
-        *(job.workload, settings.get("engine"), settings.get("model")),
-        shared_out=devices_of(job) != 1,
-    )
+    kind = kind_of(job.workload, shared_out=devices_of(job) != 1)
     return f"{kind} {own}" if (own := workload_of(job).time_kind(settings)) else kind
 
 

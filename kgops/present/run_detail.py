@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.data_digests import data_line
-from kgops.jobs.events import LIBRARIES, NOTE, PREDICTED, PROCESS_PEAK, STARTED
+from kgops.jobs.events import LIBRARIES, NOTE, PROCESS_PEAK, STARTED
 from kgops.jobs.numbers import middle
 from kgops.jobs.text import from_bytes, one_line
 from kgops.present.axes import broken_at, is_by_clock
@@ -77,7 +77,6 @@ class RunDetail:
     job: Mapping[str, Any]
     environment: Mapping[str, Any]
     forecast: Mapping[str, Any] | None  # the plan's memory estimate, its device and its parts
-    traced: Mapping[str, Any] | None = None  # the worker's memory estimate: `worker_prediction`
     process: Mapping[str, Any] | None = None  # on a CPU: the prediction of the whole worker process
     imported: tuple[Event, ...] = ()  # when it was imported, and from where
     quality: tuple[tuple[str, ...], ...] = ()  # rows of `quality.HEADS`
@@ -207,7 +206,6 @@ def read_run_detail(
         environment=spec.environment,
         forecast=spec.plan.get("forecast"),
         process=spec.plan.get("process"),
-        traced=worker_prediction(conn, number, spec.plan),
         imported=tuple(event for event in events if event.kind == _IMPORTED),
         data=data_line(worker_reports.data_digests(conn, number)),
         quality=tuple(quality_rows(home.runs / run.folder / "results", relations=_RELATIONS)),
@@ -233,12 +231,6 @@ def worker_messages(conn: Connection, number: int) -> tuple[tuple[float, str], .
     if before <= 0:
         return tuple(messages)
     return ((messages[before][0], f"({before:,} earlier messages)"), *messages[before:])
-
-
-def worker_prediction(conn: Connection, number: int, plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The newest attempt's memory estimate (`mib`, `of`, `by`), where the plan had none before the start."""
-    predicted = reports.events(conn, number, kinds=(PREDICTED,)) if plan.get("forecast") is None else []
-    return predicted[-1].body if predicted else None
 
 
 def option_rows(run: Run, reported: list[Option], choices: list[dict[str, Any]]) -> list[OptionRow]:

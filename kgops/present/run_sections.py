@@ -31,7 +31,6 @@ from kgops.present.wording import progress_of, sign_of
 from storage.attempts import Attempt
 from storage.reports import Event
 
-_ALLOCATED = "peak_allocated_mib"  # curve of torch's peak allocated GPU memory
 _DISK = "disk_mib"  # metric of what a run wrote
 _BAR = 24
 _START = "start"  # of a worker process on a CPU: before it read data
@@ -113,36 +112,18 @@ def _device(detail: RunDetail) -> str | None:
 
 def _predicted(detail: RunDetail) -> str:
     """The predicted memory, what it covers, and its error if measured."""
-    run, traced = detail.run, detail.traced
+    run = detail.run
     predicted = amount(run.predicted_mib, "MiB")
     if detail.process is not None and run.predicted_mib is not None:
         off = detail.prediction_error
         error = f" ({amount(detail.process_mib, 'MiB')} measured; above its start {off})" if off else ""
-        return f"{predicted} of the process{error}{_counted_by_worker(traced)}"
-    if traced is not None:
-        return f"{predicted} of {traced['of']}, by {traced['by']}{_measured_step(detail, traced)}"
+        return f"{predicted} of the process{error}"
     if run.predicted_mib is None:
         return ""
     if detail.forecast is None:
         return predicted
     off = detail.prediction_error
     return f"{predicted} on the GPU" + (f" ({off} measured)" if off else "")
-
-
-def _counted_by_worker(traced: Mapping[str, Any] | None) -> str:
-    """The part that the worker counted, on which the prediction of the whole process is based."""
-    if traced is None:
-        return ""
-    return f"; counted: {amount(traced['mib'], 'MiB')} of {traced['of']}, by {traced['by']}"
-
-
-def _measured_step(detail: RunDetail, traced: Mapping[str, Any]) -> str:
-    """torch's allocated GPU memory if only a step was predicted; torch does not count it on a CPU."""
-    allocated, step = detail.last(_ALLOCATED), traced.get("step_mib")
-    if allocated is None or not step:
-        return ""
-    off = off_by(allocated, step)
-    return f" ({amount(allocated, 'MiB')} measured" + (f", {off})" if off else ")")
 
 
 def _disk(detail: RunDetail) -> str:

@@ -216,8 +216,6 @@ class Intake:
             batch.measured.append(measurement)
         else:
             batch.events.append((event.at, event.kind, fields))
-        if event.kind == events.PREDICTED:
-            batch.predicted_mib = float(fields["mib"])
         if event.kind == events.OPTION:
             from kgops.workloads.catalog import effect_of  # a command of one's own reports no options
 

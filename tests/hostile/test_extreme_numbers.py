@@ -53,7 +53,6 @@ def _events() -> list[dict[str, object]]:
         out.append({"event": "artifact", "path": f"results/{step}", "bytes": value, "at": value})
         option = {"requested": value, "applied": -value, "reason": "so"}
         out.append({"event": "option", "name": f"l{step}", **option})
-        out.append({"event": "predicted", "mib": value, "of": "it", "by": "it", "step_mib": LEAST})
         test = {"test": step, "triple": ["a", "b", "c"], "influences": [[1, "a", "b", "c", value]]}
         out.append({"event": "attribution", **test})
         metric = {"value": value, "low": -value, "high": value, "n": 3, "unit": "s"}

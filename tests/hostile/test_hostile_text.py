@@ -30,7 +30,6 @@ def events_that_mean_harm() -> str:
         {"event": "option", "name": EVIL, "requested": EVIL, "applied": EVIL, "reason": EVIL},
         {"event": "artifact", "path": f"results/{EVIL}", "kind": EVIL},
         {"event": "note", "text": EVIL},
-        {"event": "predicted", "mib": 1, "of": EVIL, "by": EVIL},
         {
             "event": "attribution",
             "test": 1,

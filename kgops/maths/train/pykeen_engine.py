@@ -25,9 +25,9 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import defaults_of
 from kgops.jobs.option_reading import nearest
 from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.pykeen_models import PykeenRecipe, write_kept_pykeen
 from kgops.maths.train.evaluate import Evaluation, quality_table
 from kgops.maths.train.loop import Diverged
-from kgops.maths.train.pykeen_memory import KeepForTracin, recipe_of, report_prediction
 from kgops.maths.train.saved_models import refuse_other_data
 from kgops.maths.train.settings import place_of
 from kgops.maths.worker.devices import memory_cleanup
@@ -86,7 +86,6 @@ def train(
             **_stopper(settings, graph, results),
             "training_kwargs": _training(job, checkpoints, [checkpointing, progress]),
         }
-        report_prediction(pipeline_kwargs, device, report)
         done = _run(pipeline_kwargs, settings, device, report)
     _keep_best(done, results, report, validates="stopper" in pipeline_kwargs)
     test: dict[str, Any] = {side: _metrics(done.metric_results, side) for side in ("both", "head", "tail")}
@@ -185,6 +184,13 @@ def factories(graph: Graph, model: Any, settings: dict[str, Any]) -> dict[str, A
     return triples
 
 
+def recipe_of(
+    model: Any, model_kwargs: dict[str, Any], graph: Graph, training: TriplesFactory
+) -> PykeenRecipe:
+    sizes = (graph.num_entities, graph.num_relations, bool(training.create_inverse_triples))
+    return PykeenRecipe(model.__name__, model_kwargs, *sizes)
+
+
 def _loss(settings: dict[str, Any]) -> dict[str, Any]:
     """A requested loss is computed against all entities (LCWA); the default is PyKEEN's, on sampled negatives."""
     if settings["loss"] is None:
@@ -260,6 +266,36 @@ def _resume(checkpoints: Path, graph: Graph, report: Reporter) -> None:
     write_json(data, graph.digests)
 
 
+class KeepForTracin(TrainingCallback):  # type: ignore[misc]
+    """Writes a checkpoint for TracIn every `checkpoint_frequency` epochs, with all that rebuilds the model."""
+
+    def __init__(
+        self, checkpoints: Path, settings: dict[str, Any], recipe: PykeenRecipe, graph: Graph
+    ) -> None:
+        super().__init__()
+        self._folder, self._every, self._recipe = checkpoints, settings["checkpoint_frequency"], recipe
+        smoothing = settings["label_smoothing"]
+        self._loss = settings["loss"] and {"name": settings["loss"], "label_smoothing": smoothing}
+        self._digests: dict[str, Any] = {
+            "entities_digest": graph.entities.digest,
+            "relations_digest": graph.relations.digest,
+            "data": graph.digests,
+        }
+
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
+        if not self._every or epoch % self._every:
+            return
+        write_kept_pykeen(
+            self._folder / f"checkpoint_epoch_{epoch:07}.pt",
+            self.model,
+            self._recipe,
+            epoch=epoch,
+            learning_rate=self.optimizer.param_groups[0]["lr"],
+            loss=self._loss,
+            **self._digests,
+        )
+
+
 class _ReportEpochs(TrainingCallback):  # type: ignore[misc]
     """Reports progress and loss, checks for a stop request, keeps the previous checkpoint."""
 
@@ -300,7 +336,7 @@ class _ReportEpochs(TrainingCallback):  # type: ignore[misc]
         self._report.metric("epoch_seconds", took, epoch)
         self._report.metric("loss", epoch_loss, epoch)
         if self.model.device.type == "cuda" and not self._held:
-            # Before the evaluation: the prediction is of training only.
+            # Before the evaluation: of training only.
             self._held = torch.cuda.max_memory_allocated(self.model.device)
             self._report.memory(peak_allocated=self._held / 2**20)
         self._cleanup.between_phases()

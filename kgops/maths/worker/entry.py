@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -99,11 +98,10 @@ class StopRequest:
 def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoReturn:
     """Calls `work` with the job named on the command line; reports how it ended and exits accordingly.
 
-    `--start [MODULE]` instead of a job prints the memory of the process, in MiB, after importing the module: the
-    console plans with it.
+    `--start` instead of a job prints the memory of the process, in MiB: the console plans with it.
     """
     if sys.argv[1:2] == ["--start"]:
-        _print_start(sys.argv[2:])
+        _print_start()
     if len(sys.argv) != 2:
         sys.exit("usage: python -m kgops.maths.NAME.worker job.toml")
     gc.freeze()  # what was imported stays
@@ -130,9 +128,7 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
     os._exit(0)  # everything is written, and torch's shutdown takes half a second
 
 
-def _print_start(modules: list[str]) -> NoReturn:
-    for module in modules:
-        import_module(module)
+def _print_start() -> NoReturn:
     print(host_memory_mib(), flush=True)
     os._exit(0)
 

@@ -171,10 +171,6 @@ class Reporter:
     def memory(self, **mib: float) -> None:
         self.send(events.MEMORY, mib=mib)
 
-    def predicted(self, mib: float, *, of: str, by: str, operator: str, step_mib: float) -> None:
-        """Predicted peak memory. `operator`: where the peak is. `step_mib`: of only a training step."""
-        self.send(events.PREDICTED, mib=mib, of=of, by=by, operator=operator, step_mib=step_mib)
-
     def artifact(self, path: Path, kind: str) -> None:
         self.sync()
         self.send(
