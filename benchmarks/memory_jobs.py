@@ -77,7 +77,7 @@ JOBS: tuple[MemoryJob, ...] = (
     _tracin("codex-s", 2, {"tests_at_once": 1}, max_triples=4, top_k=100),
     _train("wn18rr", 96, 2048, output_channels=4),
     _pipeline("codex-s", 100, 10),
-    _tracin("codex-s", 2, {"gram_precision": "bf16"}, max_triples=20, top_k=50),
+    _tracin("codex-s", 2, {"precision": "bf16"}, max_triples=20, top_k=50),
     _train("fb15k-237", 96, 2048, {"entity_chunk": 4096}, output_channels=4),
     _tracin("hetionet-disease", 13, test_triples="tests.txt"),
     _train("kinships", 200, 128, {"precision": "bf16"}),

@@ -156,7 +156,7 @@ def draw_tracin(
 ) -> TracinSetting:
     while True:
         inverse = rng.random() < 0.6
-        options: dict[str, Any] = {"gram_precision": rng.choice(("fp32", "fp32", "bf16", "fp16"))}
+        options: dict[str, Any] = {}
         if rng.random() < 0.5:
             options["block"] = rng.choice((64, 256, 512, 1000))
         if rng.random() < 0.5:

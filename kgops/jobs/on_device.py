@@ -85,13 +85,6 @@ def product_precision(requested: str, device: WorkerDevice) -> tuple[str, str | 
     return requested, None
 
 
-def gram_precision(requested: str, device: WorkerDevice) -> tuple[str, str | None]:
-    """Number format of TracIn's two largest products, and why it differs from the request."""
-    if requested == "bf16" and device.capability is not None and device.capability < _BF16:
-        return "fp32", "bf16 needs compute capability 8.0, and fp16 lacks its range"
-    return requested, None
-
-
 def compile_mode(mode: str, device: WorkerDevice, *, checkpointing: bool) -> tuple[str, str | None]:
     """The torch.compile mode to try on this device, and why it differs from the request."""
     if mode == "off":

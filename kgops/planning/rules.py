@@ -104,10 +104,6 @@ def _gpu_has_the_number_format(options: Options, gpu: GpuFacts | None, work: Wor
     if options.get("precision") == "tf32":
         reason = f"TF32 needs compute capability 8.0; {has}"
         yield Correction("precision", "tf32", "fp32", reason, "NVIDIA Ampere architecture white paper")
-    if options.get("gram_precision") == "bf16":
-        reason = f"bf16 needs compute capability 8.0, and fp16 lacks its range; {has}"
-        source = "torch.cuda.is_bf16_supported(including_emulation); diffusers #14129"
-        yield Correction("gram_precision", "bf16", "fp32", reason, source)
 
 
 def _fp16_gradients_are_scaled(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:

@@ -301,7 +301,7 @@ def _searched(planned: Planned) -> Planned:
 
 def _values(option: Option, on_gpu: bool) -> tuple[Any, ...]:
     named = [value for value in option.choices if value is not int]
-    if option.name in ("precision", "gram_precision") and not on_gpu:
+    if option.name == "precision" and not on_gpu:
         named = [value for value in named if value not in ("tf32", "fp16")]  # a CPU has neither
     if option.is_switch:
         return (False, True)

@@ -127,7 +127,7 @@ def test_a_tracing_of_a_run_is_planned_from_what_that_run_left(run_cli: Console)
     [
         "kgops train --dataset umls --no-batch-norm --batch-size 64 --precision fp16 --use-gradient-checkpointing",
         "kgops train --train /a/x.txt --num-epochs 7 --disable-memory-cleanup --profile t4 --gpu 0 --exclusive",
-        "kgops tracin --run 3 --top-k 5 --layers entity --layers conv --batch-size 32 --gram-precision bf16",
+        "kgops tracin --run 3 --top-k 5 --layers entity --layers conv --batch-size 32 --precision bf16",
         "kgops tracin --checkpoint-dir /c --train /a/x.txt --test-triple 'a b c' --no-preserve-test-edges",
     ],
 )

@@ -266,7 +266,7 @@ def _tracin(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) 
     low = {
         name: value if value in _precisions(gpu) else "fp16"
         for name, value in setting.options.items()
-        if name in ("precision", "gram_precision")
+        if name == "precision"
     }
     return compare_tracin(replace(setting, options=setting.options | low), seed, target=target)
 

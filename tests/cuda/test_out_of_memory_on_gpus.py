@@ -62,7 +62,7 @@ def tracin(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
         [["--loss", "one-to-n"], ["--loss", "train"], ["--loss", "one-to-n", "--both-directions"]]
     )
     some = ["--max-triples", "30"]
-    heavy += draw.choice([some, [*some, "--gram-precision", "fp16"], ["--self-influence"]])
+    heavy += draw.choice([some, [*some, "--precision", "fp16"], ["--self-influence"]])
     return ["run", "tracin", "--run", str(trained["id"]), *heavy]
 
 

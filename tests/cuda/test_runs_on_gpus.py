@@ -167,7 +167,7 @@ def test_every_way_of_tracin_runs_on_the_gpu(on: On) -> None:
     console = on("t4")
     trained = ended(console, *TRAIN, "--compile", "off")
     for flags in (
-        ("--max-triples", "3", "--gram-precision", "fp16", "--use-last-layers-only"),
+        ("--max-triples", "3", "--precision", "fp16", "--use-last-layers-only"),
         ("--max-triples", "3", "--loss", "one-to-n", "--both-directions"),
         ("--self-influence",),
     ):

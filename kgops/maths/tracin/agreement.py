@@ -108,12 +108,12 @@ def report_agreement(
 ) -> dict[str, float]:
     """Compares each option that changes scores with exact scores; empty if none does."""
     settings = scoring.settings
-    exact = replace(settings, precision=None, gram_dtype=None)
+    exact = replace(settings, precision=None)
     variants: list[tuple[str, str, Scoring]] = []
-    if settings.precision is not None or settings.gram_dtype is not None:
+    if settings.precision is not None:
         plain = replace(scoring, settings=exact)
-        formats = [str(f).removeprefix("torch.") for f in (settings.precision, settings.gram_dtype) if f]
-        variants.append(("precision", f"{' and '.join(dict.fromkeys(formats))} beside float32", plain))
+        low = str(settings.precision).removeprefix("torch.")
+        variants.append(("precision", f"{low} beside float32", plain))
     if scoring.names is not None:
         everything = replace(scoring, settings=exact, names=None)
         variants.append(("last_layers", "these layers alone beside all of them", everything))

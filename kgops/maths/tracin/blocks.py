@@ -41,8 +41,8 @@ class TracinCheckpoint:
 class Settings:
     """Block sizes and number formats. Sizes change scores only by rounding.
 
-    `both_directions` adds each triple's inverse, as training does. `gram_dtype`: format of the factors in the two large
-    products with the test triples. `precision`: format in all other products. `tests_at_once` None: as many as fit in
+    `both_directions` adds each triple's inverse, as training does. `precision`: format of the factors
+    in all products but the two large ones with the test triples. `tests_at_once` None: as many as fit in
     `test_mib`. `score`: tracin, or one of `scores`; those with curvature need the `training`.
     """
 
@@ -51,7 +51,6 @@ class Settings:
     tests_at_once: int | None = None
     test_mib: int = 512
     both_directions: bool = False
-    gram_dtype: torch.dtype | None = None
     precision: torch.dtype | None = None
     seed: int = 0
     score: str = "tracin"
@@ -97,12 +96,9 @@ class Engine:
 
     def keep(self, tests: torch.Tensor) -> TestFactors:
         rows = rows_of(self.checkpoint.model, tests, self.settings.both_directions)
-        settings = self.settings
-        factors = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
-        others = factors.as_other_side(settings.chunk, self.total, settings.gram_dtype)
-        if settings.gram_dtype is not None:
-            factors.maps_low = factors.encoded.maps.to(settings.gram_dtype)
-        return TestFactors(factors, others, len(tests))
+        chunk = self.settings.chunk
+        factors = factors_of(self.encoder, self.loss, rows, chunk=chunk, keep=True)
+        return TestFactors(factors, factors.as_other_side(chunk, self.total), len(tests))
 
     def make(
         self, train: torch.Tensor, others: OtherSide | None, *, keep: bool = False, rounded: bool = False
@@ -123,7 +119,7 @@ class Engine:
 
     def products(self, block: Factors, kept: TestFactors) -> torch.Tensor:
         """(train rows, test rows): inner products of the gradients."""
-        return pair_scores(self.encoder, block, kept.factors, self.settings.gram_dtype)
+        return pair_scores(self.encoder, block, kept.factors)
 
     def scores(self, kept: TestFactors, train: torch.Tensor) -> torch.Tensor:
         """(tests, trains) times the learning rate."""
@@ -251,12 +247,10 @@ class FisherEngine(Engine):
 
     def keep_rows(self, rows: torch.Tensor) -> TestFactors:
         """Rows as the model numbers them, of either direction."""
-        chunk, gram = self.settings.chunk, self.settings.gram_dtype
+        chunk = self.settings.chunk
         made = factors_of(self.encoder, LOGIT, rows, chunk=chunk, keep=True)
         factors = self.curvature.applied(made)
-        if gram is not None:
-            factors.maps_low = factors.encoded.maps.to(gram)
-        return TestFactors(factors, factors.as_other_side(chunk, self.total, gram), len(rows))
+        return TestFactors(factors, factors.as_other_side(chunk, self.total), len(rows))
 
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError("self-influence is TracIn's")

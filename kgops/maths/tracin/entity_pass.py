@@ -74,13 +74,12 @@ def output_pass(
     keep: bool = False,
     against: torch.Tensor | None = None,
     wanted: Places | None = None,
-    gram_dtype: torch.dtype | None = None,
     entities_low: torch.Tensor | None = None,
 ) -> OutputPass:
     """The shared part of the groups with query vectors `x`; a softmax passes over the entities twice.
 
-    `gram_dtype`: format of only the product with `against`. `entities_low`: rounded entities; the other products are in
-    that format. Sums over chunks stay in x's dtype.
+    `entities_low`: rounded entities; all products but the one with `against` are in that format. Sums over chunks stay
+    in x's dtype.
     """
     low = None if entities_low is None else entities_low.dtype
     rounded = entities if entities_low is None else entities_low
@@ -104,11 +103,7 @@ def output_pass(
         if result.delta is not None:
             result.delta[start:stop] = plane.t()
         if result.gram is not None and against is not None:
-            part = against[start:stop]
-            if gram_dtype is None or gram_dtype == plane.dtype:
-                add_product(result.gram, plane, part)
-            else:
-                result.gram += product(plane, part, gram_dtype)
+            add_product(result.gram, plane, against[start:stop])
         if result.at is not None and wanted is not None:
             inside = wanted.inside(number)
             result.at[:, inside] = plane.index_select(1, wanted.entities[inside] - start)

@@ -24,7 +24,6 @@ class OtherSide:
     delta: torch.Tensor | None
     wanted: Places | None
     samples: int
-    gram_dtype: torch.dtype | None = None
 
 
 @dataclass
@@ -52,7 +51,6 @@ class Factors:
     relations_in: torch.Tensor | None
     pulled: bool
     scale: float
-    maps_low: torch.Tensor | None = None  # rounded maps, if products use them
     positives: Positives | None = None  # of the shared part, to compute it at other entities
     # What biases multiply, by group, where it is not 1: the entities' and the projection's.
     x_one: torch.Tensor | None = None
@@ -65,14 +63,12 @@ class Factors:
     def spread_columns(self, by_group: torch.Tensor) -> torch.Tensor:
         return by_group if self.one_to_one else by_group.index_select(1, self.group)
 
-    def as_other_side(self, chunk: int, total: int, gram_dtype: torch.dtype | None = None) -> OtherSide:
+    def as_other_side(self, chunk: int, total: int) -> OtherSide:
         """The part of these factors that the other side needs. They were made with `keep`."""
         delta = None if self.shared is None else self.shared.delta
-        if delta is not None and gram_dtype is not None:
-            delta = delta.to(gram_dtype)
         # Entities where these samples read the other side's gradient at the scores: tails, then heads.
         places = Places(torch.cat([self.tails, self.heads]), None, chunk, total)
-        return OtherSide(delta, places, len(self.group), gram_dtype)
+        return OtherSide(delta, places, len(self.group))
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,6 @@ def factors_of(
             keep=keep,
             against=None if others is None else others.delta,
             wanted=None if others is None else others.wanted,
-            gram_dtype=None if others is None else others.gram_dtype,
             entities_low=encoder.entities_low,
         )
         own = g.own

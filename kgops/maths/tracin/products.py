@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import torch
 
-from kgops.maths.models.products import add_product, column_sums, mm, mm_into, product
+from kgops.maths.models.products import add_product, column_sums, mm, mm_into
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors
 from kgops.workloads.tracin.options import TRACIN_TANGENT_GROUPS
 
 
 @torch.no_grad()
-def pair_scores(
-    encoder: Encoder, train: Factors, test: Factors, gram_dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    """(train rows, test rows) of ⟨∇, ∇'⟩. `train` was made with `test` as its `others`.
-
-    `gram_dtype`: format of only the product of the feature maps.
-    """
+def pair_scores(encoder: Encoder, train: Factors, test: Factors) -> torch.Tensor:
+    """(train rows, test rows) of ⟨∇, ∇'⟩. `train` was made with `test` as its `others`."""
     names = encoder.names
     out = torch.zeros(len(train.group), len(test.group), dtype=train.u.dtype, device=train.u.device)
     with_x, with_biases = "entities" in names, "biases" in names
@@ -34,9 +29,9 @@ def pair_scores(
         )
     with_maps, with_bias = "project.weight" in names, "project.bias" in names
     if with_maps or with_bias:
-        ours, theirs = (f.encoded.maps if f.maps_low is None else f.maps_low for f in (train, test))
+        ours, theirs = train.encoded.maps, test.encoded.maps
         out.addcmul_(
-            _both(train, test, _layer(ours, theirs, with_maps, with_bias, gram_dtype, one=test.maps_one)),
+            _both(train, test, _layer(ours, theirs, with_maps, with_bias, one=test.maps_one)),
             mm(train.u, test.u.t()),
         )
     if train.norm is not None and test.norm is not None:
@@ -101,12 +96,11 @@ def _layer(
     b: torch.Tensor,
     weight: bool,
     bias: bool,
-    dtype: torch.dtype | None = None,
     *,
     one: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Inner products of a layer's inputs, plus the constant's product `one` (None: 1) if its bias counts."""
-    inner = product(a, b.t(), dtype) if weight else a.new_zeros(len(a), len(b))
+    inner = mm(a, b.t()) if weight else a.new_zeros(len(a), len(b))
     return inner.add_(1 if one is None else one) if bias else inner
 
 

@@ -14,7 +14,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import gram_precision, product_precision
+from kgops.jobs.on_device import product_precision
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.entity_model import EntityModel
@@ -59,14 +59,12 @@ def scoring_settings(
     plain = Settings()
     place = place_of(device)
     precision, _ = product_precision(job.options.get("precision", "fp32"), place)
-    gram, _ = gram_precision(job.options.get("gram_precision", "fp32"), place)
     return Settings(
         block=job.options.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
         tests_at_once=tests_at_once(job),
         both_directions=both_directions,
         seed=job.settings["seed"],
-        gram_dtype=_FORMATS[gram] if factored else None,
         precision=_FORMATS[precision] if factored else None,
         score=job.settings["score"],
         training=training,

@@ -208,6 +208,5 @@ def report_applied(
 # Requested values of options that nobody set.
 _DEFAULTS = {
     "precision": "fp32",
-    "gram_precision": "fp32",
     **dict.fromkeys(("scale_gradients", "optimizer_kernel", "filtering", "block"), "auto"),
 }

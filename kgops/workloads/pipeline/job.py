@@ -25,7 +25,7 @@ _STAGES = (
 # Options of the TracIn stage; the others apply to training only. So does `precision`: fewer bits change influences.
 TRACIN_OPTIONS = frozenset(
     {
-        *("block", "tests_at_once", "entity_chunk", "gram_precision", "filtering", "last_layers", "devices"),
+        *("block", "tests_at_once", "entity_chunk", "filtering", "last_layers", "devices"),
         *("vectorized_gradients", "test_gradient_caching", "memory_cleanup"),
     }
 )

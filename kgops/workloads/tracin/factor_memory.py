@@ -158,9 +158,6 @@ def factors(s: TracinShape, side: Side, *, keep: bool, against: int = 0, places:
         )
         if s.low.is_low:
             product += 4 * g * max(wide, c.embedding_dim)
-        if against and s.gram_format.is_low:
-            gram = rounding(s.gram_format, g * wide, wide * against, g * against, rounded=True)
-            product = max(product, gram + 4 * g * against)
         share = min(1.0, 2 * wide / c.num_entities)
         passing = before + max(4 * g * places, product, round(16 * share * answers))
     by_norm = ("output_norm.weight" in s.names) + ("output_norm.bias" in s.names)

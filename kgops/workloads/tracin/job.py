@@ -14,7 +14,6 @@ from kgops.jobs.on_device import (
     ValueAndReason,
     WorkerDevice,
     applied_cleanup,
-    gram_precision,
     product_precision,
 )
 from kgops.jobs.option import defaults_of, not_a_triple
@@ -261,15 +260,12 @@ def tracin_options(
     """Applied options of a TracIn run. `factored`: the model is kgops' ConvE (None: unknown). Others stay in fp32."""
     requested = job.options
     precision = product_precision(requested.get("precision", "fp32"), device)
-    gram = gram_precision(requested.get("gram_precision", "fp32"), device)
     if not factored:
         precision = _unfactored_precision(requested.get("precision", "fp32"), precision[0], factored)
-        gram = _unfactored_precision(requested.get("gram_precision", "fp32"), gram[0], factored)
     yield Applied("precision", *precision)
     yield Applied("filtering", on_or_off(requested.get("filtering", bool(job.settings["test_triples"]))))
     yield Applied("last_layers", on_or_off(requested.get("last_layers", False)))
     yield Applied("block", requested.get("block", TRACIN_BLOCK))
-    yield Applied("gram_precision", *gram)
     yield applied_cleanup(job, device)
     for name, value in {"gradient_checkpointing": False, **requested}.items():
         if name == "devices":
@@ -278,9 +274,7 @@ def tracin_options(
             yield _other_tracin_option(name, value)
 
 
-_TRACIN_OPTIONS = frozenset(
-    {"precision", "filtering", "last_layers", "block", "gram_precision", "memory_cleanup"}
-)
+_TRACIN_OPTIONS = frozenset({"precision", "filtering", "last_layers", "block", "memory_cleanup"})
 
 
 def _unfactored_precision(requested: str, applied: str, factored: bool | None) -> ValueAndReason:

@@ -7,7 +7,6 @@ Sizes are in bytes; ids and triples are int64. `factor_memory` has the factors o
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from kgops.gpus.facts import GpuFacts
 from kgops.workloads.memory.budget import Moments, Parts, bounded, larger, times
@@ -17,7 +16,6 @@ from kgops.workloads.tracin.factor_memory import (
     Side,
     engine,
     factors,
-    rounding,
     scratch_parts,
     sides_of,
     workspace,
@@ -30,7 +28,7 @@ from kgops.workloads.tracin.options import (
     TRACIN_VALIDATED_TESTS,
     tests_ranked_at_once,
 )
-from kgops.workloads.tracin.sizes import EXACT, TracinShape, compared_ways
+from kgops.workloads.tracin.sizes import TracinShape, compared_ways
 from kgops.workloads.train.memory import peak_memory as peak_of_training
 from kgops.workloads.train.models import ModelConfig, buffer_bytes, weight_bytes
 from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_QUERIES
@@ -166,14 +164,10 @@ def engines(s: TracinShape) -> Parts:
 
 
 def keep(s: TracinShape, test: Side) -> Made:
-    """`Engine.keep` at one checkpoint: the factors, and the peak while they are made. Where products take the two large
-    factors rounded, their copies count as well."""
+    """`Engine.keep` at one checkpoint: the factors, and the peak while they are made."""
     made = factors(s.of_tests, test, keep=True)
-    deltas = s.model.num_entities * test.groups
-    low = s.gram * deltas if s.gram_format.is_low and s.loss != "target" else 0
     places = 2 * _ID * (test.samples + test.groups)
-    own = places + low + (s.gram * s.model.features * test.groups if s.gram_format.is_low else 0)
-    kept = made.held + Counter(factors=own)
+    kept = made.held + Counter(factors=places)
     scratch = scratch_parts(made.scratch)
     copying = kept + scratch + Counter(factors=2 * places)
     products, sampling = s.curvature_bytes
@@ -192,20 +186,18 @@ def block_made(s: TracinShape, side: Side, test: Side) -> Made:
 
 def pairs(s: TracinShape, train: Side, test: Side) -> Parts:
     """`Engine.pair`: (tests, trains) of one checkpoint, apart from the factors of both sides."""
-    groups = train.groups * test.groups
-    maps = rounding(s.gram_format, train.groups * s.model.features, s.model.features * test.groups, groups)
     directions = (1 + s.both_directions) * 4 * train.triples * test.triples
-    most = max(pairs_of_samples(s, train, test, maps), 4 * train.rows * test.rows + directions)
+    most = max(pairs_of_samples(s, train, test), 4 * train.rows * test.rows + directions)
     return Counter(scores=most)
 
 
-def pairs_of_samples(s: TracinShape, train: Side, test: Side, maps: int = 0) -> int:
+def pairs_of_samples(s: TracinShape, train: Side, test: Side) -> int:
     """`pair_scores`: the result and four planes of pairs, as `_add_heads` has them; fewer in its other terms."""
     both, across = (
         4 * train.samples * test.samples,
         max(train.samples * test.groups, train.groups * test.samples),
     )
-    planes = max(4 * both + across, both + 4 * train.groups * test.groups + maps)
+    planes = max(4 * both + across, both + 4 * train.groups * test.groups)
     if (
         train.moves_forward and s.goes_deep
     ):  # `_moved_projection`: what moves of all groups, and patches of some
@@ -238,7 +230,6 @@ def _itself(s: TracinShape, run: Moments) -> None:
     n, c = s.counts.train, s.model
     held = Counter(data=(_ROW * s.on_gpu + _ID) * n, scores=4 * n) + engines(s)
     run.add("blocks", held, Counter(data=3 * _ID * n))
-    plain = replace(s, gram_format=EXACT)
     scratches, moments = [], []
     for side in sides_of(s, None):
         own, d = factors(s, side, keep=True), 4 * c.embedding_dim
@@ -253,7 +244,7 @@ def _itself(s: TracinShape, run: Moments) -> None:
             asked = own.held + Counter(factors=2 * _ID * places)
             moments += [
                 asked + other.peak,
-                asked + other.held + Counter(scores=pairs_of_samples(plain, side, side)),
+                asked + other.held + Counter(scores=pairs_of_samples(s, side, side)),
             ]
             scratches.append(other.scratch)
     kept = times(scratch_parts(*scratches), s.checkpoints)

@@ -212,17 +212,8 @@ _FILTER = tuple(
     )
 )
 _SPEED = (
-    PRECISION.adapted(help="Number format of all computation.", shown_default="fp32"),
-    Option(
-        "gram_precision",
-        "choice",
-        "fp32",
-        choices=("fp32", "fp16", "bf16"),
-        effect="rounding",
-        summary="number format of the largest products",
-        help="Number format of the two largest products only.",
-        group="memory and speed",
-        in_form=True,
+    PRECISION.adapted(
+        help="Number format of all products but the two largest, which stay in fp32.", shown_default="fp32"
     ),
     Option(
         "block",

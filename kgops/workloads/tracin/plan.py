@@ -27,7 +27,7 @@ from kgops.workloads.plan import (
     Step,
     StepTime,
     chunk,
-    half,
+    nothing,
     sizes,
     smaller_chunks,
     spilled,
@@ -87,9 +87,7 @@ def peak_memory(shape: TracinShape, gpu: GpuFacts | None, *, resumed: bool, expa
     return memory.peak_memory(shape, gpu, expandable=expandable)
 
 
-def rounding_choices(options: Options, *, on_gpu: bool) -> Iterator[dict[str, Any]]:
-    if options.get("gram_precision", "fp32") == "fp32":
-        yield {"gram_precision": "bf16"}
+rounding_choices = nothing
 
 
 def applied(job: Job, device: WorkerDevice, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
@@ -136,8 +134,7 @@ def step_time(shape: TracinShape, rates: Rates) -> StepTime:
     gram = 4 * pairs * (model.features + model.embedding_dim)
     traffic = SCORE_PASSES * 4 * spilled(groups * min(shape.chunk, max(scored, 1)), rates) * chunks
     threads = threads_for(step_gflop(model, shape.block) / 2, rates.cores)
-    operations = (encoder + scores) / rates.of("fp32") / threads
-    operations += gram / rates.of("fp32" if shape.gram == 4 else "bf16") / threads
+    operations = (encoder + scores + gram) / rates.of("fp32") / threads
     kernels = _BLOCK_KERNELS["entities" if over_entities else "target"] + _BLOCK_CHUNK_KERNELS * chunks
     return timed(operations, traffic / rates.bandwidth, kernels, rates)
 
@@ -175,7 +172,6 @@ class TracinFallbacks(Fallbacks):
             "entity_chunk": chunk(requested, TRACIN_CHUNK, entities),
             "tests_at_once": 1 if self._one_test else requested.get("tests_at_once", "auto"),
             "precision": self._precision(),
-            "gram_precision": requested.get("gram_precision", "fp32"),
             "last_layers": True if self.settings["layers"] else requested.get("last_layers", False),
             "filtering": requested.get("filtering", bool(self.settings["test_triples"])),
         }
@@ -194,9 +190,6 @@ class TracinFallbacks(Fallbacks):
             yield from smaller_chunks(now)
         elif effect == "rounding":
             yield from self._lower_precision(now)
-            lower = half(self.gpu)
-            if lower is not None and now["gram_precision"] == "fp32":
-                yield {"gram_precision": lower}, "half the bytes in TracIn's two largest products"
         else:
             if not now["last_layers"]:
                 yield {"last_layers": 1}, "gradients of the last layer only"

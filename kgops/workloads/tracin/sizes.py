@@ -77,8 +77,8 @@ EXACT = Format()
 
 @dataclass(frozen=True, slots=True)
 class TracinShape:
-    """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most. `gram`
-    is the format of the two large products, and `low` of all others. `names` are the parameters that
+    """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most. `low`
+    is the format of all products but the two large ones. `names` are the parameters that
     take part. With `top_k` None all scores are kept."""
 
     workload: ClassVar[str] = "tracin"
@@ -96,7 +96,6 @@ class TracinShape:
     top_k: int | None
     names: frozenset[str]
     filtered: bool = False
-    gram_format: Format = EXACT
     low: Format = EXACT
     tests_at_once: int | None = None
     does: Does = "trace"
@@ -154,11 +153,6 @@ class TracinShape:
     def of_tests(self) -> TracinShape:
         """For its tests: logits under the fisher score, whatever the loss of training triples is."""
         return replace(self, loss="target") if self.score == "fisher" else self
-
-    @property
-    def gram(self) -> int:
-        """Bytes of a number in the two large products."""
-        return self.gram_format.size
 
     @property
     def rows_each(self) -> int:
@@ -227,9 +221,9 @@ def compared_ways(s: TracinShape) -> list[TracinShape]:
     counts = s.counts if n == s.counts.train else replace(s.counts, train=n, groups=Groups())
     ours = replace(s, counts=counts, block=min(s.block, n), top_k=None, filtered=False)
     ours = replace(ours, tests=min(s.tests, TRACIN_AGREEMENT_TESTS))
-    exact = replace(ours, gram_format=EXACT, low=EXACT)
+    exact = replace(ours, low=EXACT)
     every = parameters_of(s.model, None, 0)
-    ways = [exact] if s.gram_format.is_low or s.low.is_low else []
+    ways = [exact] if s.low.is_low else []
     ways += [replace(exact, names=every)] if s.names != every else []
     return [ours, *ways] if ways else []
 
@@ -272,7 +266,6 @@ def tracin_shape(
         top_k_of(settings),
         parameters_of(model, settings["layers"], options.get("last_layers", False) or 0),
         bool(options.get("filtering", bool(settings["test_triples"]))),
-        Format.named(options.get("gram_precision", "fp32"), on_gpu=on_gpu),
         Format.named(product_precision(options.get("precision", "fp32"), gpu), on_gpu=on_gpu),
         None if at_once == "auto" else int(at_once),
         does_of(settings),
