@@ -32,11 +32,7 @@ from kgops.maths.train.losses import ALL, SMOOTHED_OVER
 from kgops.maths.train.settings import TrainSettings
 from kgops.workloads.train.models import ConvEConfig
 
-OUTPUTS = ("logit", "margin")
-LDS_HEADS = (
-    f"{'score':26} {'models':>6} {'CPU s':>8} {'x tracin':>8}   LDS of the logit         of the margin\n"
-    + "-" * 100
-)
+LDS_HEADS = f"{'score':26} {'models':>6} {'CPU s':>8} {'x tracin':>8}   LDS of the logit\n" + "-" * 76
 _KEPT = 4  # checkpoints of the training that several are summed over
 _BOOTSTRAPS = 200
 
@@ -55,17 +51,18 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Compared:
-    """One score; `seconds` of CPU; its linear datamodeling score by output."""
+    """One score; `seconds` of CPU; its linear datamodeling score."""
 
     score: str
     checkpoints: int
     seconds: float
     times_tracin: float
-    lds: dict[str, Correlation]
+    lds: Correlation
 
     def line(self) -> str:
-        values = "   ".join(map(str, self.lds.values()))
-        return f"{self.score:26} {self.checkpoints:6} {self.seconds:8.2f} {self.times_tracin:8.2f}   {values}"
+        return (
+            f"{self.score:26} {self.checkpoints:6} {self.seconds:8.2f} {self.times_tracin:8.2f}   {self.lds}"
+        )
 
 
 class _Counting(Silent):
@@ -100,24 +97,18 @@ def compared(
         seconds = time.process_time() - begin
         beside = plain.setdefault(models, seconds)  # the first is TracIn
         predicted = found.detach().cpu().double() @ chosen.double().t()
-        lds = {output: _correlate(predicted, values) for output, values in measured.items()}
-        yield Compared(name, models, seconds, seconds / beside, lds)
+        yield Compared(name, models, seconds, seconds / beside, _correlate(predicted, measured))
 
 
-def _outputs(journal: Journal, chosen: torch.Tensor, seeds: range) -> dict[str, torch.Tensor]:
-    """Outputs (tests, halves) of models trained on each half: the mean over seeds."""
+def _outputs(journal: Journal, chosen: torch.Tensor, seeds: range) -> torch.Tensor:
+    """Logits (tests, halves) of models trained on each half: the mean over seeds."""
     wanted = [
         Retraining(tuple((~inside).nonzero()[:, 0].tolist()), seed, f"subset {m}")
         for seed in seeds
         for m, inside in enumerate(chosen)
     ]
-    outcomes = journal.outcomes(wanted)
-    measured = {}
-    for output in OUTPUTS:
-        values = [[getattr(outcome, output) for outcome in one] for one in outcomes]
-        table = torch.tensor(values, dtype=torch.float64).view(len(seeds), len(chosen), -1)
-        measured[output] = table.mean(0).t()
-    return measured
+    values = [[outcome.logit for outcome in one] for one in journal.outcomes(wanted)]
+    return torch.tensor(values, dtype=torch.float64).view(len(seeds), len(chosen), -1).mean(0).t()
 
 
 def _scores(

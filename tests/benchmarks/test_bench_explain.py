@@ -51,7 +51,7 @@ def test_scores_are_compared_on_trainings_that_are_kept(
     names = {row["score"] for row in rows}
     assert {"tracin, target", "cosine, train", "fisher"} <= names
     for row in rows:
-        low, high = row["lds"]["logit"]["interval"]
+        low, high = row["lds"]["interval"]
         assert -1.01 <= low <= high <= 1.01
-        assert abs(row["lds"]["margin"]["mean"]) <= 1.01 and row["seconds"] > 0
+        assert abs(row["lds"]["mean"]) <= 1.01 and row["seconds"] > 0
     assert "fisher" in capsys.readouterr().out

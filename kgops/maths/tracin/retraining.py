@@ -20,7 +20,6 @@ from kgops.jobs.files import sync
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.build import build_model
 from kgops.maths.models.entity_model import EntityModel
-from kgops.maths.tracin.loss import ONE_TO_N, KnownTails, TracinLoss, row_loss
 from kgops.maths.train.batches import query_rows
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
@@ -36,20 +35,13 @@ _NEVER_S = 1e12  # a training that is short is not saved on the way
 class Outcome:
     """Outputs of one model for one test triple.
 
-    `probability` as in the training loss: sigmoid or softmax of the logit. `margin`: logit minus the log-sum-exp over
-    all others that are not known true tails; where there is none, the logit. Ranks are filtered.
+    `probability` as in the training loss: sigmoid or softmax of the logit. Ranks are filtered.
     """
 
     logit: float
     probability: float
-    margin: float
-    loss: float
     rank: float
     head_rank: float
-
-    @property
-    def reciprocal_rank(self) -> float:
-        return 1 / self.rank
 
     def to_dict(self) -> dict[str, float]:
         return asdict(self)
@@ -74,8 +66,7 @@ class FitAgain:
     """Retrains with the model's config and settings, as `kgops train` does, without validation.
 
     Entities and relations keep their ids, even if no triple of theirs is left. Ranks are filtered by all triples of
-    `graph`: a deleted one is still true. `settings.num_epochs` should be the epochs of the last checkpoint, `loss` the
-    loss that TracIn compares, which influences predict.
+    `graph`: a deleted one is still true. `settings.num_epochs` should be the epochs of the last checkpoint.
     """
 
     def __init__(
@@ -87,21 +78,17 @@ class FitAgain:
         folder: Path,
         report: Report,
         *,
-        loss: TracinLoss = ONE_TO_N,
         device: torch.device | str = "cpu",
         stop_requested: Callable[[], bool] = lambda: False,
         cleanup: MemoryCleanup = OFF,
     ) -> None:
         self.cleanup = cleanup
         self.graph, self.tests, self.config = graph, tests.cpu(), config
-        # Where the tests and their scores are.
-        self.loss = loss if loss.known is None else replace(loss, known=loss.known.to(torch.device("cpu")))
         self.settings = replace(settings, validate_every=0, patience=0, checkpoint_frequency=0)
         self.folder, self.report, self.stop_requested = folder, report, stop_requested
         self.device = torch.device(device)
         known = torch.cat([graph.train, graph.valid, graph.test, self.tests])
         self._evaluator = Evaluator(known, graph.num_entities, device=self.device)
-        self._known = KnownTails(query_rows(known, config.inverse), config.relation_rows)
         self._known_digest = hashlib.sha256(known.numpy().tobytes()).hexdigest()
         if settings.schedule == "plateau":
             report.note("retrainings keep the first learning rate: the plateau schedule needs validation.")
@@ -112,15 +99,8 @@ class FitAgain:
         # The seed is part of the journal's key; the others change no weight.
         for name in ("seed", "resume_every", "loss_every"):
             del settings[name]
-        loss = {
-            "kind": self.loss.kind,
-            "smoothing": self.loss.smoothing,
-            "over_others": self.loss.over_others,
-            "all": self.loss.known is not None,
-        }
         graph = {"entities": self.graph.entities.digest, "relations": self.graph.relations.digest}
-        measured = {"loss": loss, "known": self._known_digest}
-        return {"model": self.config.to_dict(), "settings": settings, "measured": measured, **graph}
+        return {"model": self.config.to_dict(), "settings": settings, "known": self._known_digest, **graph}
 
     def __call__(self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]) -> list[Outcome]:
         torch.manual_seed(seed)
@@ -156,17 +136,12 @@ class FitAgain:
         outcomes = []
         for i, row in enumerate(query_rows(self.tests, model.config.inverse)):
             scores = model(row[:1].to(self.device), row[1:2].to(self.device))[0].cpu().double()
-            false = torch.ones(len(scores), dtype=torch.bool)
-            false[self._known.positives(row[None])[1]] = False
-            false[row[2]] = False
             logit = scores[row[2]]
             probability = logit.sigmoid() if self.settings.loss.endswith("bce") else scores.softmax(0)[row[2]]
             outcomes.append(
                 Outcome(
                     logit=float(logit),
                     probability=float(probability),
-                    margin=float(logit - scores[false].logsumexp(0)) if false.any() else float(logit),
-                    loss=float(row_loss(scores, row, self.loss)),
                     rank=float(ranks.tail_ranks[i]),
                     head_rank=float(ranks.head_ranks[i]),
                 )

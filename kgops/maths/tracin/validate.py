@@ -10,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs import events
 from kgops.jobs.files import write_json
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.attribution import Scoring
@@ -34,15 +34,7 @@ from kgops.workloads.tracin.options import (
 )
 
 NOISE = "another seed"
-# Measured quantities and their units.
-QUANTITIES = {
-    "logit": "logits",
-    "probability": "probability",
-    "margin": "logits",
-    "rank": "ranks",
-    "reciprocal_rank": "reciprocal rank",
-}
-BY_INFLUENCE = ("proponents", "opponents")
+QUANTITIES = ("logit", "probability")
 CONTROLS = ("random", "neighbours")
 
 
@@ -157,27 +149,17 @@ class Validation:
     def deletions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(change.deletion for change in self.changes))
 
-    def spread(self, deletion: str, quantity: str) -> Spread:
-        """Over all test triples, draws and seeds."""
-        return Spread.of(change.of(quantity) for change in self._all(deletion))
+    def change(self, deletion: str, quantity: str, test: int | None = None) -> float | None:
+        """Mean over all draws and seeds, of one test triple or of all."""
+        return _mean(
+            change.of(quantity)
+            for change in self.changes
+            if change.deletion == deletion and test in (None, change.test)
+        )
 
-    def of_test(self, test: int, deletion: str, quantity: str) -> Spread:
-        """Of one test triple, over draws and seeds."""
-        return Spread.of(change.of(quantity) for change in self._all(deletion) if change.test == test)
-
-    def noise(self, quantity: str) -> Spread:
-        """Absolute change of a test triple when only the seed changes."""
-        return Spread.of(abs(change.of(quantity)) for change in self._all(NOISE))
-
-    def beside(self, deletion: str, control: str, quantity: str) -> Spread:
-        """Change by `deletion` minus change by `control`, one value for each test triple."""
-        ours, theirs = self._means(deletion, quantity), self._means(control, quantity)
-        return Spread.of(ours[test] - theirs[test] for test in ours.keys() & theirs.keys())
-
-    def share_below(self, control: str) -> Spread:
-        """Share of test triples whose logit falls more by deleting their proponents than by `control`."""
-        ours, theirs = self._means("proponents", "logit"), self._means(control, "logit")
-        return Spread.of(float(ours[test] < theirs[test]) for test in ours.keys() & theirs.keys())
+    def noise(self, quantity: str) -> float | None:
+        """Mean absolute change of a test triple when only the seed changes."""
+        return _mean(abs(change.of(quantity)) for change in self.changes if change.deletion == NOISE)
 
     def metrics(self) -> dict[str, float]:
         """Means by name, such as `logit_change_proponents`."""
@@ -185,22 +167,14 @@ class Validation:
         for quantity in QUANTITIES:
             for deletion in self.deletions:
                 if deletion != NOISE:
-                    metrics[f"{quantity}_change_{deletion}"] = self.spread(deletion, quantity).mean
-            metrics[f"{quantity}_noise"] = self.noise(quantity).mean
-        for control in CONTROLS:
-            metrics[f"share_hurt_more_than_{control}"] = self.share_below(control).mean
+                    metrics[f"{quantity}_change_{deletion}"] = self.change(deletion, quantity)
+            metrics[f"{quantity}_noise"] = self.noise(quantity)
         return {name: value for name, value in metrics.items() if value is not None}
-
-    def main_metrics(self) -> dict[str, float]:
-        """The few that a run shows; `to_dict` has all."""
-        kinds = ("change_proponents", *(f"change_{control}" for control in CONTROLS), "noise")
-        wanted = {f"{quantity}_{kind}" for quantity in ("logit", "probability") for kind in kinds}
-        return {name: value for name, value in self.metrics().items() if name in wanted | {"retrainings"}}
 
     def sentence(self, quantity: str = "probability") -> str:
         """The change by deleting the proponents, compared with controls and noise, and whether it exceeds both."""
-        changes = {kind: self.spread(kind, quantity).mean for kind in ("proponents", *CONTROLS)}
-        ours, noise = changes.pop("proponents"), self.noise(quantity).mean
+        changes = {kind: self.change(kind, quantity) for kind in ("proponents", *CONTROLS)}
+        ours, noise = changes.pop("proponents"), self.noise(quantity)
         if ours is None:
             return f"validation: the {quantity} could not be measured."
         beside = ", ".join(f"{kind} {_signed(change)}" for kind, change in changes.items())
@@ -211,57 +185,30 @@ class Validation:
             f"alone {said}): {_verdict(ours, [one for one in changes.values() if one is not None], noise)}."
         )
 
-    def measurements(self) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = []
-        for quantity, unit in QUANTITIES.items():
-            name = f"tracin deletion: change of {quantity.replace('_', ' ')}"
-            for deletion in self.deletions:
-                if deletion != NOISE:
-                    entries += self.spread(deletion, quantity).measurement(name, deletion, None, unit)
-            entries += self.noise(quantity).measurement(f"{name}, absolute", NOISE, None, unit)
-            for deletion in BY_INFLUENCE:
-                for control in CONTROLS:
-                    beside = self.beside(deletion, control, quantity)
-                    entries += beside.measurement(name, deletion, control, unit)
-        for control in CONTROLS:
-            share = self.share_below(control).measurement(
-                "tracin deletion: share of tests whose logit falls more", "proponents", control, "share"
-            )
-            entries += [{**one, "low": None, "high": None} for one in share]  # quartiles of yes and no
-        return entries
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        spreads = {
-            deletion: {quantity: self.spread(deletion, quantity).to_dict() for quantity in QUANTITIES}
-            for deletion in self.deletions
-        }
-        by_test = [
-            {
-                "triple": list(triple),
-                "changes": {
-                    deletion: {q: self.of_test(test, deletion, q).to_dict() for q in QUANTITIES}
-                    for deletion in self.deletions
-                },
-            }
-            for test, triple in enumerate(self.tests)
-        ]
         return {
             "k": self.k,
-            "together": True,
             "retrainings": self.retrainings,
             "metrics": self.metrics(),
-            "changes": spreads,
-            "tests": by_test,
+            "tests": [
+                {
+                    "triple": list(triple),
+                    "changes": {
+                        deletion: {quantity: self.change(deletion, quantity, test) for quantity in QUANTITIES}
+                        for deletion in self.deletions
+                    },
+                }
+                for test, triple in enumerate(self.tests)
+            ],
             "retrained": [change.to_dict() for change in self.changes],
         }
 
-    def _means(self, deletion: str, quantity: str) -> dict[int, float]:
-        spreads = {test: self.of_test(test, deletion, quantity).mean for test in range(len(self.tests))}
-        return {test: mean for test, mean in spreads.items() if mean is not None}
 
-    def _all(self, deletion: str) -> list[Change]:
-        return [change for change in self.changes if change.deletion == deletion]
+def _mean(values: Iterable[float]) -> float | None:
+    """Of the finite values; None where there are none."""
+    finite = [value for value in values if math.isfinite(value)]
+    return fmean(finite) if finite else None
 
 
 def _signed(change: float | None) -> str:
@@ -322,36 +269,6 @@ def validate(
     return Validation(k, triples, retrained, tuple(changes))
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Mean, quartiles and count of the finite values; None where there are none."""
-
-    mean: float | None
-    low: float | None
-    median: float | None
-    high: float | None
-    n: int
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
-        finite = torch.tensor([v for v in values if math.isfinite(v)], dtype=torch.float64)
-        if not len(finite):
-            return cls(None, None, None, None, 0)
-        at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-        low, median, high = finite.quantile(at).tolist()
-        return cls(float(finite.mean()), low, median, high, len(finite))
-
-    def measurement(self, name: str, subject: str, against: str | None, unit: str) -> list[dict[str, Any]]:
-        """One measurement, with the quartiles as its range; empty without values."""
-        if self.mean is None:
-            return []
-        what = {"name": name, "subject": subject, "against": against, "unit": unit}
-        return [{**what, "value": self.mean, "low": self.low, "high": self.high, "n": self.n}]
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        return asdict(self)
-
-
 # Deleted together: more tests would delete most of a small graph.
 MOST_TESTS = TRACIN_VALIDATED_TESTS
 JOURNAL = "retrainings.jsonl"
@@ -388,7 +305,6 @@ def validate_influences(
         settings,
         folder,
         report,
-        loss=scoring.loss,
         device=model.entities.device,
         stop_requested=stop,
         cleanup=scoring.cleanup,
@@ -401,10 +317,6 @@ def validate_influences(
         noise=TRACIN_VALIDATION_NOISE,
         **common,
     )
-    results = folder / "results"
-    body, metrics, measured = deleted.to_dict(), deleted.main_metrics(), deleted.measurements()
     report.note(deleted.sentence())
-    write_json(results / "validation.json", body)
-    for one in measured:
-        report.send(events.MEASURED, **{name: value for name, value in one.items() if value is not None})
-    return metrics
+    write_json(folder / "results" / "validation.json", deleted.to_dict())
+    return deleted.metrics()

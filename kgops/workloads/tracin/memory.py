@@ -79,7 +79,7 @@ def moments(s: TracinShape, gpu: GpuFacts | None) -> Moments:
 
 
 def retraining(again: TrainShape, tests: int, run: Moments, gpu: GpuFacts | None) -> None:
-    """`kgops.maths.tracin.retraining`: a training, while all that is known stays sorted for ranks and margins."""
+    """`kgops.maths.tracin.retraining`: a training, while all that is known stays sorted for ranks."""
     known = _ID * (again.train + again.valid + again.test + tests)
     training = peak_of_training(again, gpu, resumed=False, expandable=True)
     run.add("retraining", Counter(evaluation=20 * known))

@@ -91,7 +91,7 @@ class Trainings:
         assert self.before <= set(rows) and len(rows) == len(set(rows))
         self.added.append(set(rows) - self.before)
         first = {(row[0]) for row in self.added[-1] if row[1:] == (0, 5)}
-        return [Outcome(0, 0.5, 0, 0, 1.0 if c in first else 4.0, 1.0) for c, _, _ in self.tests.tolist()]
+        return [Outcome(0, 0.5, 1.0 if c in first else 4.0, 1.0) for c, _, _ in self.tests.tolist()]
 
 
 def test_sets_of_a_tail_are_added_to_other_tails_and_judged_by_the_heads_rank(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Trainings:
         left = {tuple(row) for row in train.tolist()}
         missing = {tuple(row) for row in TRAIN.tolist()} - left
         self.asked.append((missing, seed))
-        return [Outcome(0.0, 0.5, 0.0, 0.0, rank, 1.0) for rank in self.ranks(missing, seed)]
+        return [Outcome(0.0, 0.5, rank, 1.0) for rank in self.ranks(missing, seed)]
 
 
 def worse_by_each(missing: Triples, seed: int) -> list[float]:

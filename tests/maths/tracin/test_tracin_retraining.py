@@ -55,11 +55,13 @@ def test_deleting_the_one_triple_that_makes_the_test_likely_drops_it_more_than_c
     metrics = found.metrics()
     before = found.changes[-1].before
     assert before.rank <= 3, "learnt at all"
-    assert metrics["reciprocal_rank_change_proponents"] < -0.25
+    assert (
+        found.changes[-1].before.rank
+        < next(c for c in found.changes if c.deletion == "proponents").after.rank
+    )
     for other in ("logit_change_random", "logit_change_neighbours", "logit_change_opponents"):
         assert metrics["logit_change_proponents"] < metrics[other] - 1, other
     assert -metrics["logit_change_proponents"] > metrics["logit_noise"]
-    assert metrics["share_hurt_more_than_random"] == 1.0
 
 
 def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_what_disappears_from_training_keeps_its_id(tmp_path: Path) -> None:
     assert 1 <= outcome.rank <= 32 and 0 < outcome.probability < 1
 
 
-def test_the_outcome_is_the_models_logit_margin_and_loss(tmp_path: Path) -> None:
+def test_the_outcome_is_the_models_logit_probability_and_rank(tmp_path: Path) -> None:
     graph, row = planted()
     for loss in ("kvsall-bce", "1vsall-ce"):
         settings = replace(TrainSettings(), loss=loss)
@@ -135,11 +137,6 @@ def test_the_outcome_is_the_models_logit_margin_and_loss(tmp_path: Path) -> None
         true = graph.train[(graph.train[:, 0] == head) & (graph.train[:, 1] == relation), 2]
         false = [i for i in range(32) if i not in true.tolist()]
         assert outcome.logit == pytest.approx(float(scores[tail]))
-        assert outcome.margin == pytest.approx(float(scores[tail] - scores[false].exp().sum().log()))
-        labels = torch.zeros_like(scores)
-        labels[tail] = 1
-        bce = -(labels * scores.sigmoid().log() + (1 - labels) * (1 - scores.sigmoid()).log()).mean()
-        assert outcome.loss == pytest.approx(float(bce))
         truth = scores.sigmoid() if loss.endswith("bce") else scores.softmax(0)
         assert outcome.probability == pytest.approx(float(truth[tail]))
         assert outcome.rank == 1 + int((scores[false] > scores[tail]).sum())

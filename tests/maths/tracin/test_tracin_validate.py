@@ -45,7 +45,7 @@ class Additive:
         self.calls.append((frozenset(self.rows.values()) - frozenset(rows), seed))
         on_progress(0.5)
         logits = self.scores[:, rows].sum(1) + self.of_seed(seed)
-        return [Outcome(x, float(torch.tensor(x).sigmoid()), x, -x, 1 + abs(x), 2.0) for x in logits.tolist()]
+        return [Outcome(x, float(torch.tensor(x).sigmoid()), 1 + abs(x), 2.0) for x in logits.tolist()]
 
     @staticmethod
     def of_seed(seed: int) -> float:
@@ -72,9 +72,8 @@ def test_the_strongest_are_deleted_and_every_change_is_that_of_one_deletion(tmp_
         rows = sorted({*strongest.flatten().tolist()})
         assert frozenset(rows) in {deleted for deleted, _ in retrain.calls}
         for test in range(4):
-            change = found.of_test(test, deletion, "logit")
-            assert change.n == 1
-            assert change.mean == pytest.approx(-float(SCORES[test, rows].sum()), abs=1e-5)
+            change = found.change(deletion, "logit", test)
+            assert change == pytest.approx(-float(SCORES[test, rows].sum()), abs=1e-5)
     assert found.retrainings == len(retrain.calls) == 4 + 2 + 2 * 3
     assert {seed for deleted, seed in retrain.calls if deleted} == {SEED}
 
@@ -116,8 +115,7 @@ def test_neighbours_are_drawn_evenly_from_the_triples_that_touch_each_test(tmp_p
 def test_the_noise_floor_is_what_another_seed_alone_changes(tmp_path: Path) -> None:
     found = run(additive(), tmp_path / "journal", noise=2)
     # Seeds 7, 8, 9 add 0, 1, 4: pairs lie 1, 4 and 3 apart.
-    assert found.noise("logit").n == 3 * 4
-    assert found.noise("logit").mean == pytest.approx((1 + 4 + 3) / 3)
+    assert found.noise("logit") == pytest.approx((1 + 4 + 3) / 3)
     assert found.metrics()["logit_noise"] == pytest.approx(8 / 3)
 
 
@@ -128,13 +126,6 @@ def test_proponents_stand_out_from_random_and_opponents_the_other_way(tmp_path: 
         metrics["logit_change_proponents"]
         < metrics["logit_change_random"]
         < metrics["logit_change_opponents"]
-    )
-    assert metrics["share_hurt_more_than_random"] == metrics["share_hurt_more_than_neighbours"] == 1.0
-    beside = found.beside("proponents", "random", "logit")
-    by_hand = [found.of_test(t, "proponents", "logit").mean for t in range(4)]
-    chance = [found.of_test(t, "random", "logit").mean for t in range(4)]
-    assert beside.mean == pytest.approx(
-        sum(a - b for a, b in zip(by_hand, chance, strict=True) if a is not None and b is not None) / 4
     )
 
 
