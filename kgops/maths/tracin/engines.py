@@ -50,7 +50,11 @@ def engine_for(
     if settings.score == "fisher":
         if not isinstance(checkpoint.model, EntityModel):
             own = own_vectors(checkpoint.model)
-            checkpoint = checkpoint if own is None else replace(checkpoint, model=own)
+            if own is not None:
+                from kgops.maths.tracin.vector_models import own_names
+
+                checkpoint = replace(checkpoint, model=own)
+                names = None if names is None else own_names(names)
         return FisherEngine(checkpoint, settings, names)
     if isinstance(checkpoint.model, EntityModel):
         return Engine(checkpoint, loss, settings, names)

@@ -65,9 +65,13 @@ def bilinear_encoder(model: Any, names: Collection[str]) -> BilinearEncoder:
         return scores
 
     entities, relations = (table._embeddings.weight.detach() for table in (entity, relation))
+    return BilinearEncoder(entities, relations, score, own_names(names))
+
+
+def own_names(names: Collection[str]) -> frozenset[str]:
+    """kgops' names of PyKEEN's two tables, as far as they are among `names`."""
     ours = {ENTITIES: "entities", RELATIONS: "relations"}
-    kept = frozenset(own for far, own in ours.items() if far in names)
-    return BilinearEncoder(entities, relations, score, kept)
+    return frozenset(own for far, own in ours.items() if far in names)
 
 
 _CHUNK_MIB = 16

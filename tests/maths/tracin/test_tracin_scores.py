@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 import sequential_tracin
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pykeen.models import model_resolver
+from pykeen.triples import CoreTriplesFactory
 from test_tracin_factors import configs, losses, off, vector_configs, warm
 from torch import nn
 
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.entity_model import EntityModel
+from kgops.maths.models.pykeen_bridge import own_vectors
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_labels
 from kgops.maths.tracin.engines import engine_for
 from kgops.maths.tracin.loss import LOGIT, TARGET, TracinLoss
+from kgops.maths.tracin.models import chosen_parameters
 from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig
@@ -166,6 +171,23 @@ def test_fisher_scores_are_those_of_autograd_with_explicit_blocks(
     assert off(fisher(model, training, TRAIN, TESTS), of_all) < 1e-10
     assert off(fisher(model, training, SHARED, TESTS[:1]), of_one) < 1e-10
     assert off(fisher(model.float(), training, TRAIN, TESTS), of_all) < 1e-3
+
+
+@pytest.mark.parametrize("kind", ["DistMult", "ComplEx"])
+def test_fisher_scores_of_chosen_layers_of_pykeen_are_those_of_the_same_layers_of_kgops(kind: str) -> None:
+    facts = CoreTriplesFactory(TRAIN, 8, 2, create_inverse_triples=True)
+    theirs = (
+        model_resolver.lookup(kind)(triples_factory=facts, embedding_dim=4, random_seed=1).double().eval()
+    )
+    ours = own_vectors(theirs)
+    how = Settings(chunk=5, score="fisher", training=Training(TRAIN, kind="bce", one_positive=False))
+    for layer, own in (("entity_representations", "entities"), ("relation_representations", "relations")):
+        found, expected = (
+            engine.scores(engine.keep(TESTS), TRAIN)
+            for model, names in ((theirs, chosen_parameters(theirs, [layer])), (ours, [own]))
+            for engine in [engine_for(TracinCheckpoint(model, 0.25), TARGET, how, names)]
+        )
+        assert bool(expected.any()) and off(found, expected) < 1e-10
 
 
 @settings(max_examples=10, deadline=None)
