@@ -56,13 +56,7 @@ figure {{ margin: 0; break-inside: avoid; }} figcaption {{ font-size: .85rem; }}
 .beside-picture {{ display: flex; flex-wrap: wrap; align-items: center; gap: .3rem 1.5rem; margin-bottom: 1.2rem; }}
 .beside-picture {{ break-inside: avoid; }} .beside-picture > div {{ flex: 1 1 19rem; max-width: 58rem; }}
 svg {{ display: block; width: 100%; }} svg text {{ font-family: system-ui, sans-serif; }}
-.bar {{ display: flex; align-items: center; font-size: .85rem; margin: .25rem 0; }}
-.bar b {{ width: 5.5rem; font-weight: 500; }}
-.bar div {{ flex: 1; display: flex; height: 1.3rem; background: var(--shade); }}
-.bar span {{ background: currentColor; }}
 ul.key {{ list-style: none; padding: 0; }} .key svg {{ display: inline-block; width: 2.7rem; margin-right: .6rem; }}
-.rest {{ color: var(--dim); opacity: .45; }} .swatch {{ display: inline-block; width: .9rem; height: .9rem; }}
-.swatch {{ background: currentColor; border-radius: .15rem; vertical-align: -.1rem; margin-right: .4rem; }}
 {" ".join(f".{name} {{ color: var(--{name}); }}" for name in (*_INKS, *(f"hue{i}" for i in range(HUES))))}
 details {{ border-top: 1px solid var(--grid); padding: .4rem 0; }} summary {{ cursor: pointer; }}
 summary span {{ color: var(--dim); font-size: .85rem; }} .folded {{ margin-top: 2rem; }}
@@ -130,10 +124,6 @@ def chart(name: str, caption: str, svg: str) -> str:
     return f"<figure><figcaption><b>{text(name)}</b> {text(caption)}</figcaption>{svg}</figure>"
 
 
-def swatch(hue: int) -> str:
-    return f'<span class="swatch hue{hue % HUES}"></span>'
-
-
 def table(
     heads: Sequence[str],
     rows: Sequence[Sequence[str | None]],
@@ -141,19 +131,15 @@ def table(
     right: Sequence[int] = (),
     marked: Sequence[bool] = (),
     best: Sequence[tuple[int, int]] = (),
-    hues: Sequence[int | None] = (),
 ) -> str:
-    """`marked` rows stand out, and so do cells that are `best` of their row, by row and column; `hues` are swatches
-    of the rows."""
+    """`marked` rows stand out, and so do cells that are `best` of their row, by row and column."""
     if not rows:
         return ""
     sides = [' class="n"' if i in right else "" for i in range(len(heads))]
     top = "".join(f"<th{n}>{text(head)}</th>" for head, n in zip(heads, sides, strict=True))
     out = [f"<table><thead><tr>{top}</tr></thead><tbody>"] if any(heads) else ["<table><tbody>"]
     for i, row in enumerate(rows):
-        hue = hues[i] if hues else None
         cells = [text("n/a" if cell is None else cell) for cell in row]
-        cells[0] = (swatch(hue) if hue is not None else "") + cells[0]
         classes = [' class="n best"' if (i, j) in best else side for j, side in enumerate(sides)]
         drawn = "".join(f"<td{of}>{cell}</td>" for of, cell in zip(classes, cells, strict=True))
         out.append(f"<tr{' class=differs' if marked and marked[i] else ''}>{drawn}</tr>")

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kgops.jobs import toml
-from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.present import run_sections
 from kgops.present.curve_chart import Clock, draw, short
@@ -24,7 +23,6 @@ from kgops.present.explanations import ExplainedPrediction
 from kgops.present.formats import amount
 from kgops.present.glance import differing_options
 from kgops.present.html_page import (
-    HUES,
     Number,
     document,
     facts_line,
@@ -44,7 +42,6 @@ from kgops.present.pictures import as_inline_svg
 from kgops.present.predictions import COLUMNS, NUMBERS, read_answers
 from kgops.present.quality import quality_rows
 from kgops.present.run_detail import Curve, RunDetail
-from kgops.present.run_sections import MemoryPart, memory_parts, memory_peak
 from kgops.workloads.results import Result, leaves
 from storage.influences import Influence, TestTriple
 from storage.runs import Run
@@ -89,7 +86,7 @@ def page(
         section("Explanations", explanations(explained) if explained else ""),
         _left_there(run, name),
         section("Curves", grid(first) + constant),
-        section("Memory", memory(detail)),
+        section("Memory", section_table(run_sections.memory(detail))),
         section("Options that differ from the defaults", _differing(detail)),
         f'<div class="folded">{"".join(_record(detail, more, log, influences))}</div>',
     ]
@@ -207,8 +204,6 @@ def _log(log: Sequence[str]) -> str:
     return f"<pre>{text(chr(10).join(log[-_LOG_LINES:]))}</pre>" if log else ""
 
 
-_Piece = tuple[str, float, str]  # of a bar: name, MiB and class of its colour
-_NOT_BY_PART = "not measured by part"
 _MOST_TESTS = 20
 _MOST_EACH = 5  # proponents, and as many opponents
 _MOST_EXPLAINED = 20
@@ -216,81 +211,6 @@ _MOST_QUESTIONS = 10
 _MOST_ANSWERS = 20
 _SMALLEST = 0.8  # of a picture's size, for its letters
 _HEADS = ("effect alone", "head", "relation", "tail")
-
-
-def memory(detail: RunDetail) -> str:
-    """Bars and their legend; without an estimate by part the peaks alone."""
-    parts = memory_parts(detail)
-    if not parts:
-        return table(("", "MiB"), _peaks(detail), right=(1,))
-    predicted, measured = detail.run.predicted_mib, _comparable_peak(detail)
-    hues = [min(i, HUES - 1) for i in range(len(parts))]
-    estimate = [(one.name, one.predicted_mib, f"hue{hue}") for one, hue in zip(parts, hues, strict=True)]
-    whole = max(sum(one.predicted_mib for one in parts), predicted or 0.0, measured or 0.0)
-    bars = _bar("estimate", estimate, whole)
-    if measured is not None:
-        bars += _bar("measured", _measured(parts, hues, measured), whole)
-    rows = [(one.name, mib(one.predicted_mib), mib(one.measured_mib)) for one in parts]
-    legend = table(
-        ("part", "estimate, MiB", "measured, MiB"),
-        [*rows, (f"peak of the {_subject(detail)}", mib(predicted), mib(measured))],
-        right=(1, 2),
-        hues=[*hues, None],
-        marked=[*[False] * len(rows), True],
-    )
-    return f"{bars}\n{legend}\n{_about(detail)}"
-
-
-def _subject(detail: RunDetail) -> str:
-    """What the estimate is about."""
-    return "worker process" if detail.process is not None else "GPU memory"
-
-
-def _peaks(detail: RunDetail) -> list[tuple[str, str]]:
-    run = detail.run
-    rows = [("host memory, measured peak", mib(run.peak_host_mib))]
-    if run.gpu or run.peak_gpu_mib is not None:
-        rows.append(("GPU memory, measured peak", mib(run.peak_gpu_mib)))
-    if run.predicted_mib is not None:
-        rows.append((f"{_subject(detail)}, predicted", mib(run.predicted_mib)))
-    return rows
-
-
-def _comparable_peak(detail: RunDetail) -> float | None:
-    """The measured peak of what the estimate is about."""
-    return detail.process_mib if detail.process is not None else detail.run.peak_gpu_mib
-
-
-def _measured(parts: Sequence[MemoryPart], hues: Sequence[int], peak: float) -> list[_Piece]:
-    pieces = [
-        (one.name, one.measured_mib, f"hue{hue}")
-        for one, hue in zip(parts, hues, strict=True)
-        if one.measured_mib is not None
-    ]
-    rest = peak - sum(mib for _, mib, _ in pieces)
-    return [*pieces, (_NOT_BY_PART, rest, "rest")] if rest > 0 else pieces
-
-
-def _bar(name: str, pieces: Sequence[_Piece], whole: float) -> str:
-    drawn = "".join(
-        f'<span class="{colour}" style="width:{100 * share_between(size, 0.0, whole):.2f}%" '
-        f'title="{text(f"{part} {mib(size)} MiB")}"></span>'
-        for part, size, colour in pieces
-    )
-    return f'<div class="bar"><b>{text(name)}</b><div>{drawn}</div></div>'
-
-
-def _about(detail: RunDetail) -> str:
-    """Where the peak is expected, how much there is, and what grey stands for."""
-    forecast = detail.forecast or {}
-    phase = memory_peak(detail)
-    notes = [f"estimated peak: in {phase}"] if phase else []
-    usable = forecast.get("usable_mib")
-    if isinstance(usable, (int, float)):
-        notes.append(f"{usable:,.0f} MiB usable on {forecast.get('on') or 'the device'}")
-    notes += [f"{name} {value} MiB" for name, value in _peaks(detail)[:-1] if value != mib(None)]
-    notes.append(f"grey: {_NOT_BY_PART}")
-    return f'<p class="dim">{text(" · ".join(notes))}</p>'
 
 
 def traces(influences: RunInfluences, start: int, stop: int) -> str:

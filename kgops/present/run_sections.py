@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kgops.jobs.events import LIBRARIES, is_metric
 from kgops.jobs.numbers import share_between
@@ -149,57 +149,30 @@ def _origin(event: Event, when: When) -> Fact:
 # --- memory ---
 
 
-class MemoryPart(NamedTuple):
-    """`measured_mib` None: nobody measured this part."""
-
-    name: str
-    predicted_mib: float
-    measured_mib: float | None
-
-
-def memory_parts(detail: RunDetail) -> list[MemoryPart]:
-    """Parts of the memory estimate at its peak, largest first."""
+def memory(detail: RunDetail) -> Section:
+    """The estimate by part at its peak, largest first, with a bar of each."""
     estimate = (detail.forecast or {}).get("estimate")
-    parts = estimate.get("parts_mib") if isinstance(estimate, dict) else None
-    known = {name: mib for name, mib in parts.items() if is_metric(mib)} if isinstance(parts, dict) else {}
+    known: Mapping[str, Any] = estimate if isinstance(estimate, dict) else {}
+    parts = known.get("parts_mib")
+    sizes = {name: mib for name, mib in parts.items() if is_metric(mib)} if isinstance(parts, dict) else {}
     measured = {one.name.removesuffix("_mib"): one.last for one in detail.curves if one.name.endswith("_mib")}
-    if _START in known:
+    if _START in sizes:
         # The worker reports what its libraries took before it read data; what they grow by later is not measured.
         measured[_START] = measured.pop(LIBRARIES.removesuffix("_mib"), None)
-    return [
-        MemoryPart(name, mib, measured.get(name))
-        for name, mib in sorted(known.items(), key=lambda part: -part[1])
-    ]
-
-
-def memory_peak(detail: RunDetail) -> str | None:
-    """The phase in which the peak is expected."""
-    estimate = (detail.forecast or {}).get("estimate")
-    phase = estimate.get("phase") if isinstance(estimate, dict) else None
-    return one_line(phase) if isinstance(phase, str) and phase else None
-
-
-def memory(detail: RunDetail) -> Section:
-    """The estimate by part, with a bar of each."""
-    parts = memory_parts(detail)
-    largest = max((one.predicted_mib for one in parts), default=0)
+    largest = max(sizes.values(), default=0)
     columns = (
         Column("ESTIMATE", 14),
         Column("predicted", 9, right=True),
         Column("measured", 9, right=True),
         Column("MiB", 20, grows=True),
     )
-    rows = [
-        (
-            name,
-            f"{mib:,.1f}",
-            "" if measured is None else f"{measured:,.1f}",
-            Piece("▇" * round(share_between(mib, 0.0, largest) * _BAR), "data"),
-        )
-        for name, mib, measured in (parts if largest else ())
-    ]
-    phase = memory_peak(detail)
-    return section(columns, rows, [f"predicted peak: in {phase}"] if phase else [])
+    rows = []
+    for name, mib in sorted(sizes.items(), key=lambda part: -part[1]) if largest else ():
+        reached, bar = measured.get(name), "▇" * round(share_between(mib, 0.0, largest) * _BAR)
+        rows.append((name, f"{mib:,.1f}", "" if reached is None else f"{reached:,.1f}", Piece(bar, "data")))
+    phase = known.get("phase")
+    below = [f"predicted peak: in {one_line(phase)}"] if isinstance(phase, str) and phase else []
+    return section(columns, rows, below)
 
 
 # --- what was asked and what happened ---

@@ -82,7 +82,7 @@ def test_a_page_holds_the_whole_run_and_asks_nobody_else(run_cli: Console, tmp_p
     assert page.tags.count("svg") >= 2  # loss and the seconds of epochs, at least
     for word in (
         "succeeded",
-        "peak of the worker process",
+        "predicted peak: in",
         "test_mrr",
         "batch_size",
         "num_epochs = 3",
