@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
-from kgops.present import gpu_cells
+from kgops.present import gpu_cells, process_columns
 from kgops.present.areas import Values
-from kgops.present.formats import UNKNOWN, whole
+from kgops.present.formats import whole
 from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
 from kgops.present.gpus import expected_start
+from kgops.present.process_columns import OF_ALL_GPUS
 from kgops.present.rows import Column, Columns, Piece, Row, beside, joined, text_row
 from screens.widgets.curve_panels import curve_over_area
 
@@ -117,33 +119,10 @@ def process_rows(state: FeedState, width: int, room: int) -> list[Row]:
     listed = [one for usage in state.gpus or () for one in usage.processes or ()]
     if not listed or room < _LEAST_PROCESSES:
         return []
-    columns = Columns(
-        (
-            Column("PROCESSES", 9, right=True),
-            Column("GPU", 4),
-            Column("user", 12),
-            Column("MiB", 7, right=True),
-            Column("run", 5, right=True),
-            Column("command", 12, grows=True),
-        ),
-        width,
-    )
-    listed.sort(key=lambda one: (-(one.used_mib or 0), one.pid))
-    rows = [
-        columns.row(
-            (
-                Piece(str(one.pid)),
-                Piece(one.gpu),
-                Piece(one.user or UNKNOWN, "accent" if one.run is not None else "other"),
-                Piece(whole(one.used_mib)),
-                Piece("" if one.run is None else str(one.run), "accent"),
-                Piece(one.command or UNKNOWN, "text" if one.is_own else "dim"),
-            )
-        )
-        for one in listed[: room - 1]
-    ]
-    more = len(listed) - len(rows)
-    return [columns.heading(), *rows, *([text_row(f"and {more} more", width, "dim")] if more else [])]
+    heading, *rows = process_columns.process_rows(OF_ALL_GPUS, listed, width, time.time())
+    shown = [row._replace(key=None) for row in rows[: room - 1]]
+    more = len(rows) - len(shown)
+    return [heading, *shown, *([text_row(f"and {more} more", width, "dim")] if more else [])]
 
 
 def chart_rows(state: FeedState, width: int, room: int) -> list[Row]:

@@ -14,6 +14,7 @@ from kgops.jobs.text import one_line
 from kgops.present.formats import age
 from kgops.present.gpu_cells import free, gpu_row
 from kgops.present.gpus import signal_process
+from kgops.present.process_columns import process_key
 from kgops.present.rows import Piece, Row, text_row, title
 from screens import gpu_page
 from screens.actions import ScreenName
@@ -108,7 +109,7 @@ class GpuScreen(RunScreenBase):
     def _process(self) -> GpuProcess | None:
         key = self.query_one("#body", Lines).key
         listed = self._usage.processes if self._usage is not None else None
-        return next((one for one in listed or () if gpu_page.process_key(one) == key), None)
+        return next((one for one in listed or () if process_key(one) == key), None)
 
     @property
     def copyable(self) -> list[Copyable]:

@@ -6,16 +6,16 @@ import time
 from typing import TYPE_CHECKING
 
 from kgops.jobs.text import one_line
-from kgops.present.formats import UNKNOWN, age, amount, whole
+from kgops.present.formats import amount, whole
 from kgops.present.gpu_cells import gpu_row, load, memory_bar, pressure
-from kgops.present.rows import Column, Columns, Piece, Row, beside, stacked, text_row, text_rows
+from kgops.present.process_columns import OF_ONE_GPU, OF_SLICES, process_rows
+from kgops.present.rows import Piece, Row, beside, stacked, text_row, text_rows
 from screens.dashboard_gpus import MINUTES, expected_start_of, gpu_chart, waiting_mib_of
 
 if TYPE_CHECKING:
-    from kgops.present.gpus import GpuProcess, GpuUsage
+    from kgops.present.gpus import GpuUsage
     from screens.feed_state import FeedState
 
-ProcessKey = tuple[str, int, int | None]
 _AXIS = 8
 _LEAST_HEIGHT, _MOST_HEIGHT = 6, 48  # lines of a curve
 _SIDE_BY_SIDE = 110  # columns from which both curves stand in one line
@@ -26,17 +26,13 @@ def rows(usage: GpuUsage, state: FeedState, width: int, height: int) -> list[Row
     if usage.reading.problem is not None:
         problem = usage.reading.problem
         return [text_row(problem.message, width, "bad"), text_row(f"→ {problem.hint}", width)]
-    sections = [_memory(usage, state, width), _processes(usage, state, width)]
+    sections = [_memory(usage, state, width), _processes(usage, width)]
     if state.unusable is not None:
         why = text_rows(state.unusable.why, width)
         sections.insert(0, [text_row(state.unusable.headline, width, "warn"), *why])
     taken = sum(len(section) + 1 for section in sections)
     sections.append(_history(usage, state, width, height - taken))
     return stacked(sections)
-
-
-def process_key(process: GpuProcess) -> ProcessKey:
-    return "process", process.pid, process.start_ticks
 
 
 # --- memory ---
@@ -93,28 +89,12 @@ def _legend(usage: GpuUsage) -> list[Piece]:
 # --- processes ---
 
 
-def _processes(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
-    columns = Columns(
-        (
-            Column("PROCESSES", 9, right=True),
-            Column("user", 12),
-            Column("MiB", 7, right=True),
-            Column("SM %", 4, right=True),
-            Column("CPU %", 5, right=True),
-            Column("age", 6, right=True),
-            Column("run", 5, right=True),
-            *((Column("slice", 5),) if usage.slices else ()),
-            Column("command", 12, grows=True),
-        ),
-        width,
-    )
+def _processes(usage: GpuUsage, width: int) -> list[Row]:
+    columns = OF_SLICES if usage.slices else OF_ONE_GPU
+    rows = process_rows(columns, usage.processes or (), width, time.time())
     if usage.processes is None:
-        return [columns.heading(), text_row("n/a: the driver does not list its processes", width, "dim")]
-    if not usage.processes:
-        return [columns.heading(), text_row(_nobody(usage), width, "dim")]
-    now = time.time()
-    ordered = sorted(usage.processes, key=lambda one: (-(one.used_mib or 0), one.pid))
-    return [columns.heading(), *(_process(one, columns, now, bool(usage.slices)) for one in ordered)]
+        return [*rows, text_row("n/a: the driver does not list its processes", width, "dim")]
+    return rows if usage.processes else [*rows, text_row(_nobody(usage), width, "dim")]
 
 
 def _nobody(usage: GpuUsage) -> str:
@@ -123,24 +103,6 @@ def _nobody(usage: GpuUsage) -> str:
         "n/a: memory is in use, and no process is visible from here"
         if used > 64
         else "no process uses this GPU"
-    )
-
-
-def _process(one: GpuProcess, columns: Columns, now: float, with_slice: bool) -> Row:
-    tone = "accent" if one.run is not None else "other"
-    return columns.row(
-        (
-            Piece(str(one.pid)),
-            Piece(one.user or UNKNOWN, tone),
-            Piece(whole(one.used_mib)),
-            Piece(whole(one.sm_percent)),
-            Piece(whole(one.cpu_percent)),
-            Piece(age(one.started_at, now)),
-            Piece("" if one.run is None else str(one.run), "accent"),
-            *((Piece(one.gpu),) if with_slice else ()),
-            Piece(one.command or UNKNOWN, "text" if one.is_own else "dim"),
-        ),
-        process_key(one),
     )
 
 

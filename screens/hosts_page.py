@@ -7,10 +7,11 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kgops.hosts.rows import OUTDATED, gpu_of, is_outdated, number, run_of, sorted_gpus, text
+from kgops.hosts.rows import OUTDATED, gpu_of, is_outdated, number, process_of, run_of, sorted_gpus, text
 from kgops.present import gpu_cells
 from kgops.present.columns import ON_HOSTS, RunTable, own
-from kgops.present.formats import UNKNOWN, age, fitted, whole, width_of
+from kgops.present.formats import age, fitted, width_of
+from kgops.present.process_columns import OF_A_HOST, process_rows
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
 from kgops.present.wording import alert_row
 
@@ -197,33 +198,11 @@ def _alert(fields: Fields) -> str:
 
 def _processes(state: HostState, label: str, width: int, now: float) -> list[Row]:
     """Below their GPU: who holds its memory, the largest first."""
-    found = [one for one in state.rows("process").values() if text(one.get("gpu")) == label]
+    found = [process_of(one) for one in state.rows("process").values() if text(one.get("gpu")) == label]
     if not found:
         return [text_row("      no process", width, "dim")]
-    columns = Columns(
-        (
-            Column("pid", 14, right=True),
-            Column("user", 12),
-            Column("MiB", 8, right=True),
-            Column("run", 6, right=True),
-            Column("age", 8, right=True),
-            Column("command", 12, grows=True),
-        ),
-        width,
-    )
-    rows = [columns.heading()]
-    for one in sorted(found, key=lambda one: -(number(one.get("used_mib")) or 0.0)):
-        run, began = one.get("run"), number(one.get("started_at"))
-        cells = (
-            f"{one.get('pid')}",
-            text(one.get("user")) or UNKNOWN,
-            whole(number(one.get("used_mib"))),
-            "" if run is None else f"{run}",
-            UNKNOWN if began is None else age(began, now),
-            text(one.get("command")) or UNKNOWN,
-        )
-        rows.append(columns.row([Piece(cell, "dim") for cell in cells]))
-    return rows
+    heading, *rows = process_rows(OF_A_HOST, found, width, now)
+    return [heading, *(Row(tuple(piece._replace(tone="dim") for piece in row.pieces)) for row in rows)]
 
 
 def _gpu(label: str, fields: Fields, state: HostState, columns: Columns) -> Row:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgops.gpus.processes import all_processes, is_mps_server
 from kgops.gpus.readings import GpuReading, NvmlProblem, Snapshot
 from kgops.jobs.text import one_line
-from kgops.present.formats import UNKNOWN, age, amount, fitted, padded, whole, width_of
+from kgops.present import process_columns
+from kgops.present.formats import UNKNOWN, amount, fitted, table, whole
 from kgops.present.gpu_cells import gpu_row, load, short_name
 from kgops.present.gpus import GpuUsage
 
 _HEADS = ("GPU", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
-_LEFT = ("NAME", "COMMAND", "USER")
-_NARROWEST_NAME = 10
+_LONGEST_NAME = 16  # columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class View:
 
 
 def page(view: View, columns: int) -> list[str]:
-    """Return the tables and notes, at most `columns` wide."""
+    """Return the tables, and notes of at most `columns`."""
     snapshot = view.snapshot
     if snapshot.problem is not None:
         return problem_lines(snapshot.problem, columns)
@@ -38,12 +37,13 @@ def page(view: View, columns: int) -> list[str]:
         return [f"The driver ({_driver(snapshot)}) finds no GPU."]
     lines = [
         f"{_driver(snapshot)}; memory in MiB, CC is compute capability",
-        *_gpus(view.gpus, columns),
+        *_gpus(view.gpus),
     ]
     for gpu in snapshot.gpus:
         if gpu.problem is not None:
             lines += ["", f"GPU {gpu.index}:", *problem_lines(gpu.problem, columns)]
-    return lines + processes(view, columns) + notes(view, columns)
+    listed = [one for usage in view.gpus for one in usage.processes or ()]
+    return lines + process_columns.lines(listed, snapshot.taken_at) + notes(view, columns)
 
 
 def piped_lines(view: View) -> list[str]:
@@ -82,7 +82,7 @@ def _driver(snapshot: Snapshot) -> str:
     )
 
 
-def _gpus(gpus: tuple[GpuUsage, ...], columns: int) -> list[str]:
+def _gpus(gpus: tuple[GpuUsage, ...]) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for part in (part for usage in gpus for part in (usage, *usage.slices)):
         gpu, now = part.reading, gpu_row(part)
@@ -93,8 +93,8 @@ def _gpus(gpus: tuple[GpuUsage, ...], columns: int) -> list[str]:
             name = "does not answer"
         capability = "" if part.is_slice else dotted(gpu.compute_capability) or UNKNOWN
         cells = (cell.text for cell in load(now, with_units=True))
-        rows.append((part.label, name, capability, *_memory(gpu), *cells))
-    return _table(_HEADS, rows, columns, shrink=1)
+        rows.append((part.label, fitted(one_line(name), _LONGEST_NAME), capability, *_memory(gpu), *cells))
+    return table(_HEADS, rows, right=frozenset(_HEADS) - {"NAME"})
 
 
 def dotted(version: tuple[int, int] | None) -> str | None:
@@ -108,29 +108,6 @@ def _memory(of: GpuReading) -> tuple[str, str, str, str]:
         whole(of.memory_reserved_mib),
         whole(of.memory_total_mib),
     )
-
-
-_PROCESS_HEADS = ("GPU", "PID", "USER", "MIB", "SM", "CPU", "AGE", "RUN", "COMMAND")
-
-
-def processes(view: View, columns: int) -> list[str]:
-    """Return an empty line and the table of processes; nothing without a process."""
-    rows = [
-        (
-            process.gpu,
-            str(process.pid),
-            one_line(process.user or UNKNOWN, 16),
-            whole(process.used_mib),
-            whole(process.sm_percent, "%"),
-            whole(process.cpu_percent, "%"),
-            age(process.started_at, view.snapshot.taken_at),
-            "-" if process.run is None else str(process.run),
-            process.command or UNKNOWN,
-        )
-        for usage in view.gpus
-        for process in usage.processes or ()
-    ]
-    return ["", *_table(_PROCESS_HEADS, rows, columns, shrink=len(_PROCESS_HEADS) - 1)] if rows else []
 
 
 def notes(view: View, columns: int) -> list[str]:
@@ -168,20 +145,3 @@ def _mps(gpu: GpuReading) -> list[str]:
     server = f"nvidia-cuda-mps-server ({', '.join(servers)})" if servers else "an MPS server"
     whose = f"its clients (M+C) are {', '.join(clients)}" if clients else "it holds what its clients use"
     return [f"GPU {gpu.index} is shared through {server}; {whose}."]
-
-
-def _table(
-    heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], columns: int, *, shrink: int
-) -> list[str]:
-    """Like `output.table`, but shortens the column `shrink`, to `columns` even without a terminal."""
-    cells = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(width_of(head), *(width_of(row[i]) for row in cells)) for i, head in enumerate(heads)]
-    too_wide = sum(widths) + 2 * (len(widths) - 1) - columns
-    widths[shrink] = max(min(widths[shrink], widths[shrink] - too_wide), _NARROWEST_NAME)
-    return [
-        "  ".join(
-            padded(fitted(cell, width), width, right=head not in _LEFT)
-            for cell, width, head in zip(row, widths, heads, strict=True)
-        ).rstrip()
-        for row in [list(heads), *cells]
-    ]

@@ -10,6 +10,7 @@ from kgops.hosts.protocol import Cell, Row
 from kgops.present.gpu_cells import GpuRow, GpuUser
 
 if TYPE_CHECKING:
+    from kgops.present.gpus import GpuProcess
     from storage.runs import Run
 
 OUTDATED = "states of runs may be outdated: a supervisor is gone"
@@ -53,6 +54,15 @@ def gpu_of(label: str, row: Row, processes: Mapping[str, Row]) -> GpuRow:
         users=tuple(GpuUser(run, name or None, mib) for (run, name), mib in ordered),
         problem=text(row.get("problem")) or None,
     )
+
+
+def process_of(row: Row) -> GpuProcess:
+    """The process as its host describes it; what it did not say is unknown."""
+    from kgops.present.gpus import GpuProcess  # seldom needed
+
+    known = {name: value for name, value in row.items() if value is not None}
+    unknown = {**dict.fromkeys(GpuProcess._fields), "pid": 0, "is_own": False}
+    return GpuProcess(**{**unknown, **known})  # type: ignore[arg-type]
 
 
 def run_of(number: int, fields: Row) -> Run:
