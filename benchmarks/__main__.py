@@ -22,7 +22,7 @@ def listed() -> str:
     return "\n".join(
         [
             "Benchmarks of kgops. `--help` lists the arguments of each; most know --quick, and --store to keep",
-            "the values in the database. The exit code is 1 if a value misses its target.",
+            "the values in the home. The exit code is 1 if a value misses its target.",
             "",
             *lines,
         ]

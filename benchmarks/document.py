@@ -2,7 +2,7 @@
 
     python -m benchmarks.document [--data DIR] [--output BENCHMARKS.md] [--write-only]
 
-Values come from the database of the home. Sections that this home has not measured stay as they are, with their
+Values come from `benchmarks.jsonl` in the home. Sections that this home has not measured stay as they are, with their
 fingerprint. README's table has rows of this document.
 """
 
@@ -19,12 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON
-from kgops.experiments.fingerprint import machine_line
-from kgops.settings import find_home, make_home
-from storage import measurements
-from storage.database import Connection, open_writer
-from storage.measurements import Measurement
+from benchmarks.measure import PYTHON, Stored, stored
+from kgops.experiments.fingerprint import describe
+from storage.benches import fingerprint_key
 
 NOTHING = "Not measured yet."
 BATCH_S = 10.0  # a benchmark stores its values within this time
@@ -114,11 +111,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if not args.write_only:
         measure(args.data)
-    home = find_home()
-    make_home(home)
-    conn = open_writer(home.database)
     before = args.output.read_text("utf-8") if args.output.exists() else ""
-    document = written(conn, before)
+    document = written(stored(), before)
     args.output.write_text(document, encoding="utf-8")
     print(args.output)
     readme = args.output.parent / "README.md"
@@ -152,17 +146,17 @@ def measure(data: Path | None) -> None:
         print(f"  ended with {done.returncode} after {took:.0f} s", file=sys.stderr, flush=True)
 
 
-def written(conn: Connection, before: str = "") -> str:
+def written(values: Sequence[Stored], before: str = "") -> str:
     """The document; sections that this home has not measured are taken from `before`."""
     kept = _parts(before)
     title = next((heading for heading in kept if heading.startswith("# ")), "# Benchmarks")
     out = [title, *kept.get(title, _INTRODUCTION)]
     for section in SECTIONS:
-        values = _last_batch(conn, section.stored_as)
+        newest = _last_batch(values, section.stored_as)
         heading = f"## {section.title}"
         out += [
             heading,
-            *(_metrics(conn, values, section) if values else kept.get(heading, ["", NOTHING, ""])),
+            *(_metrics(newest, section) if newest else kept.get(heading, ["", NOTHING, ""])),
         ]
     known = {title, *(f"## {section.title}" for section in SECTIONS)}
     for heading, lines in kept.items():  # tables that no program writes
@@ -183,12 +177,13 @@ def _parts(document: str) -> dict[str, list[str]]:
     return {heading: [*lines[:-1], ""] for heading, lines in parts.items() if NOTHING not in lines}
 
 
-def _metrics(conn: Connection, values: Sequence[Measurement], section: Section) -> list[str]:
+def _metrics(values: Sequence[Stored], section: Section) -> list[str]:
     lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
     for m in values:
         spread = "" if m.low is None or m.high is None else f"{_metric(m.low)} – {_metric(m.high)}"
         lines.append(f"| {cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
-    machine = machine_line(conn, values[0].machine)
+    body = values[0].fingerprint
+    machine = f"{fingerprint_key(body)}: {describe(body)}"
     return [*lines, "", f"Command: `{section.command}`. Fingerprint {machine}.", ""]
 
 
@@ -196,11 +191,15 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:
+def _last_batch(values: Sequence[Stored], stored_as: str) -> list[Stored]:
     """Values that the newest run of a benchmark stored."""
-    values = [m for m in measurements.all_of(conn) if stored_as in m.command]
-    newest = values[-1] if values else None
-    return [m for m in values if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
+    known = [one for one in values if stored_as in one.command]
+    newest = known[-1] if known else None
+    return [
+        one
+        for one in known
+        if newest and newest.at - one.at < BATCH_S and one.fingerprint == newest.fingerprint
+    ]
 
 
 def _metric(value: float, unit: str = "") -> str:

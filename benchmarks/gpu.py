@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=finite_number, default=280, help="skip benchmarks that would start later than this"
     )
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print(f"no GPU to measure: torch {torch.__version__} sees no CUDA device{_why_no_gpu()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
@@ -9,15 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import find_home, make_home
-from storage import measurements
-from storage.database import open_writer
-from storage.measurements import Measurement
 
 PYTHON = sys.executable
+_STORED = "benchmarks.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +88,39 @@ def table(lines: Sequence[Line]) -> list[str]:
     return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
 
 
+class Stored(NamedTuple):
+    """A line of the home's file of values."""
+
+    name: str
+    subject: str
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    unit: str
+    command: str
+    fingerprint: dict[str, Any]
+    at: float
+
+
 def store(lines: Sequence[Line], command: str) -> None:
-    """Stores the values in the database of the home, with the fingerprint."""
+    """Adds the values to `benchmarks.jsonl` in the home, with the fingerprint."""
     home, machine = find_home(), fingerprint()
     make_home(home)
-    conn = open_writer(home.database)
-    try:
+    with (home.path / _STORED).open("a", encoding="utf-8") as file:
         for line in lines:
             low, high = line.quartiles or (None, None)
-            measurements.add(
-                conn,
-                Measurement(
-                    name=line.name,
-                    subject=line.subject,
-                    against=None,
-                    value=line.value,
-                    low=low,
-                    high=high,
-                    n=len(line.values),
-                    unit=line.unit,
-                    command=command,
-                    fingerprint=machine,
-                    at=time.time(),
-                ),
-            )
-    finally:
-        conn.close()
+            values = (line.name, line.subject, line.value, low, high, len(line.values), line.unit)
+            file.write(json.dumps(Stored(*values, command, machine, time.time())._asdict()) + "\n")
+
+
+def stored() -> list[Stored]:
+    """All that this home has, oldest first."""
+    try:
+        lines = (find_home().path / _STORED).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return [Stored(**json.loads(line)) for line in lines]
 
 
 def quietness() -> str:

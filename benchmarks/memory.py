@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", help="job numbers, from 1; the training that a TracIn run needs is added")
     parser.add_argument("--keep", type=Path, help="keep the runs in this new home")
     parser.add_argument("--of", type=Path, help="evaluate the runs of this home, start none")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as name:

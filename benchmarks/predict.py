@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--entities", type=int, default=100_000, help="made entities, for all pairs")
     parser.add_argument("--dim", type=int, default=200, help="of the embeddings")
     parser.add_argument("--quick", action="store_true", help="20,000 made entities")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     parser.add_argument("--pairs", action="store_true", help=argparse.SUPPRESS)  # in this process
     args = parser.parse_args(argv)
     entities = 20_000 if args.quick else args.entities

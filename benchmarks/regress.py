@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one seed instead of three")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:

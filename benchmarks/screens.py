@@ -31,7 +31,7 @@ COMMAND = "python -m benchmarks.screens"
 def main() -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter, with fewer repetitions")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     given = parser.parse_args()
     print(f"{quietness()}; {json.dumps(fingerprint()['machine'])}")
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:

@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", action="store_true", help="20 filtered test triples, as one batch")
     parser.add_argument("--full", type=finite_number, metavar="SHARE", help="this share of all test triples")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     test = args.data / "test.txt"

@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with fb15k-237 and wn18rr")
     parser.add_argument("--quick", action="store_true", help="fewer rounds; PyKEEN as shipped at batch 16")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     parser.add_argument("--only", help="comparisons whose name contains this")
     args = parser.parse_args(argv)
     data: Path = args.data.absolute()

@@ -1,4 +1,4 @@
-"""Rows of one benchmark: measurements, ratio bars, curves, and the command to repeat it."""
+"""Rows of one benchmark: ratio bars, curves, and the command to repeat it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kgops.experiments.summary import RULE, Verdict
 from kgops.experiments.trial_result import Spread
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, fitted, padded, width_of
-from kgops.present.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
+from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row
 from screens.benchmark_over_time import answer_rows, over_time_rows
 from screens.benchmarks_page import by_size
 from screens.widgets.bar import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
-    from kgops.experiments.benchmark_results import Change, Series
+    from kgops.experiments.benchmark_results import Series
     from kgops.experiments.result_detail import Detail
     from kgops.experiments.summary import Row as Measured
 
@@ -60,7 +60,6 @@ def detail_rows(detail: Detail, others: Sequence[Series], width: int) -> list[Ro
         over_time_rows(series, width) if series is not None else [],
         _options(detail, width),
         _compared([_of_row(one) for one in detail.rows], width),
-        _metrics(detail, width),
         *(by_size(axis_name, curves, width) for axis_name, curves in detail.curves),
         _conditions(detail, width),
     ]
@@ -177,45 +176,6 @@ def _factor(value: float) -> str:
 
 
 # --- the rest ---
-
-
-def _metrics(detail: Detail, width: int) -> list[Row]:
-    if not detail.metrics:
-        return []
-    columns = Columns(
-        [
-            Column("METRIC", 30, grows=True),
-            Column("measured", 13, right=True),
-            Column("than before", 12),
-            Column("since first", 12),
-            Column("quartiles", 17),
-            Column("n", 4, right=True),
-        ],
-        width,
-    )
-    out = [columns.heading()]
-    for one in detail.metrics:
-        new = one.newest
-        subject = new.subject + (f", against {new.against}" if new.against else "")
-        spread = "" if new.low is None or new.high is None else f"{amount(new.low)}–{amount(new.high)}"
-        changes = (Piece(_percent(each), "dim") for each in (one.than_before, one.since_first))
-        measured = Piece(amount(new.value, new.unit))
-        out.append(
-            columns.row((Piece(subject), measured, *changes, Piece(spread, "dim"), Piece(str(new.n), "dim")))
-        )
-    only = detail.metrics[0].newest
-    if len(detail.metrics) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
-        ratio = Spread(only.value, only.low, only.high, only.n)
-        scale = scale_of((ratio,), max(min(width, _WIDEST_BAR), _NARROWEST_BAR))
-        out += [BLANK, Row((axis(scale),)), Row(tuple(ratio_bar(ratio, scale, "text")))]
-    return out
-
-
-def _percent(change: Change | None) -> str:
-    """Values are no times alone: the change has no better or worse."""
-    if change is None or change.factor is None or change.verdict == "within noise":
-        return "" if change is None else str(change)
-    return f"{change.factor - 1:+.0%}" if change.factor < 10 else f"{change.factor:.3g}×"
 
 
 def _conditions(detail: Detail, width: int) -> list[Row]:

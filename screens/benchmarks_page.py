@@ -19,6 +19,7 @@ from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import overlay
 
 if TYPE_CHECKING:
+    from kgops.experiments.benchmark_results import Series
     from kgops.experiments.result_detail import Curve
 
 
@@ -127,33 +128,33 @@ def heading(query: BenchmarkQuery, width: int) -> Row:
 def entry_rows(page: BenchmarkPage, width: int) -> list[Row]:
     columns, now = _columns(width), time.time()
     return [
-        text_row(one.name, width, key=key) if one.machine is None else columns.row(_pieces(one, now), key)
+        text_row(one.name, width, key=key)
+        if one.series is None
+        else columns.row(_pieces(one, one.series, now), key)
         for key, one in page.rows.items()
     ]
 
 
-def _pieces(one: Entry, now: float) -> list[Piece]:
+def _pieces(one: Entry, series: Series, now: float) -> list[Piece]:
     return [
         Piece(one.name.removeprefix("matrix ")),
-        *_answer(one),
+        *_answer(series, ended=one.ended),
         Piece(one.device.removeprefix("NVIDIA "), "dim"),
         Piece(short_time(one.at, now), "dim"),
     ]
 
 
-def _answer(one: Entry) -> list[Piece]:
+def _answer(series: Series, *, ended: bool) -> list[Piece]:
     """The fastest configuration, its time, and the change of that."""
-    if one.series is None:
-        return [Piece(f"{one.metrics:,} value{'' if one.metrics == 1 else 's'}", "dim"), Piece(""), Piece("")]
-    fastest, unfinished = one.series.fastest, Piece("unfinished", "warn")
+    fastest, unfinished = series.fastest, Piece("unfinished", "warn")
     if fastest is None:
-        return [unfinished if not one.ended else Piece("failed", "bad"), Piece(""), Piece("")]
-    before = one.series.than_before(fastest.row.variant)
+        return [unfinished if not ended else Piece("failed", "bad"), Piece(""), Piece("")]
+    before = series.than_before(fastest.row.variant)
     changed = Piece("first", "dim")
     if before is not None:
         changed = Piece(str(before[1]), CHANGE_TONES.get(before[1].verdict, "dim"))
     time = seconds_text(seconds_of(fastest.row).median)
-    return [Piece(fastest.row.variant), Piece(time), changed if one.ended else unfinished]
+    return [Piece(fastest.row.variant), Piece(time), changed if ended else unfinished]
 
 
 def filter_row(text: str, width: int) -> Row:

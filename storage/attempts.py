@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from storage import influences, measurements, reports, series
+from storage import influences, reports, series
 from storage.database import transaction
 from storage.rows import json_table, made
 
@@ -176,10 +176,9 @@ class Batch:
     progress: Progress | None = None
     metric: tuple[str, float | None] | None = None
     test_triples: list[influences.TestTriple] = field(default_factory=list)
-    measured: list[measurements.Measurement] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        many = (self.points, self.events, self.options, self.artifacts, self.test_triples, self.measured)
+        many = (self.points, self.events, self.options, self.artifacts, self.test_triples)
         return any(many) or bool(self.progress or self.metric)
 
 
@@ -202,8 +201,6 @@ def write_batch(conn: sqlite3.Connection, run: int, attempt: int, batch: Batch, 
         reports.write_options(conn, run, batch.options)
         reports.write_artifacts(conn, run, batch.artifacts)
         influences.add(conn, run, batch.test_triples)
-        for measurement in batch.measured:
-            measurements.add(conn, measurement)
         if batch.progress is not None:
             p = batch.progress
             conn.execute(

@@ -194,7 +194,7 @@ CREATE TABLE gpu (  -- names of the GPUs that runs were given
     name TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE fingerprint (  -- processor, GPUs, driver, versions, commit: what measurements belong to
+CREATE TABLE fingerprint (  -- processor, GPUs, driver, versions, commit: what benchmarks belong to
     key TEXT PRIMARY KEY,     -- digest of the body, without names that change nothing
     body TEXT NOT NULL CHECK (json_valid(body))
 ) STRICT, WITHOUT ROWID;
@@ -224,25 +224,6 @@ CREATE TABLE pair (  -- a run of the baseline and one of a variant, in the same 
     at REAL NOT NULL,
     PRIMARY KEY (bench, round, variant)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE measurement (
-    id INTEGER PRIMARY KEY,
-    run INTEGER REFERENCES run (id) ON DELETE SET NULL,
-    bench INTEGER REFERENCES bench (id) ON DELETE SET NULL,
-    name TEXT NOT NULL,
-    subject TEXT NOT NULL,    -- what was measured
-    against TEXT,             -- of a ratio: its baseline, in the same benchmark
-    value REAL NOT NULL,      -- the median
-    low REAL,                 -- first quartile
-    high REAL,                -- third quartile
-    n INTEGER NOT NULL,
-    unit TEXT NOT NULL,
-    command TEXT NOT NULL,    -- repeats it
-    fingerprint TEXT NOT NULL REFERENCES fingerprint (key),
-    at REAL NOT NULL
-) STRICT;
-CREATE INDEX measurement_name ON measurement (name, subject, id);
-CREATE INDEX measurement_bench ON measurement (bench);
 
 CREATE TABLE option (
     run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,

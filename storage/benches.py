@@ -9,27 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from storage import measurements
 from storage.database import transaction
 from storage.rows import json_table, json_value, made
-
-
-class Metric(NamedTuple):
-    """A measurement with its fingerprint's key instead of the body."""
-
-    number: int
-    name: str
-    subject: str
-    against: str | None
-    value: float
-    low: float | None
-    high: float | None
-    n: int
-    unit: str
-    command: str
-    machine: str  # the key of its fingerprint
-    at: float
-    bench: int | None
 
 
 class Heading(NamedTuple):
@@ -41,19 +22,6 @@ class Heading(NamedTuple):
     machine: str
     begun_at: float
     ended_at: float | None
-    metrics: int
-
-
-class Batch(NamedTuple):
-    """The values that one command measured on one machine, outside of benchmarks."""
-
-    command: str
-    machine: str
-    last_at: float
-    metrics: int
-
-
-_METRIC = "id, name, subject, against, value, low, high, n, unit, command, fingerprint, at, bench"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +62,7 @@ def begin(
     at: float,
 ) -> int:
     with transaction(conn):
-        key = measurements.keep_fingerprint(conn, fingerprint)
+        key = _keep_fingerprint(conn, fingerprint)
         added = conn.execute(
             "INSERT INTO bench (name, plan, plan_key, command, fingerprint, begun_at) VALUES (?, ?, ?, ?, ?, ?)",
             (name, json.dumps(plan), _digest(name, plan), command, key, at),
@@ -188,27 +156,38 @@ def _digest(name: str, plan: dict[str, Any]) -> str:
 
 def headings(conn: sqlite3.Connection) -> list[Heading]:
     """All benchmarks, newest first."""
-    counted = "SELECT bench, count(*) AS metrics FROM measurement WHERE bench IS NOT NULL GROUP BY bench"
     rows = conn.execute(
-        "SELECT bench.id, name, command, fingerprint, begun_at, ended_at, coalesce(metrics, 0) FROM bench"
-        f" LEFT JOIN ({counted}) AS counted ON counted.bench = bench.id ORDER BY bench.id DESC"
+        "SELECT id, name, command, fingerprint, begun_at, ended_at FROM bench ORDER BY id DESC"
     )
     return made(Heading, rows)
 
 
-def batches(conn: sqlite3.Connection) -> list[Batch]:
-    """What single commands measured, newest first."""
-    rows = conn.execute(
-        "SELECT command, fingerprint, max(at) AS last_at, count(*) FROM measurement WHERE bench IS NULL"
-        " GROUP BY command, fingerprint ORDER BY last_at DESC"
+def fingerprint_key(body: dict[str, Any]) -> str:
+    """A digest of the fingerprint, without host name and GPU UUIDs, which do not affect values."""
+    machine = body.get("machine")
+    gpus = body.get("gpus")
+    stable = {
+        **body,
+        "machine": _without(machine, "host"),
+        "gpus": [_without(gpu, "uuid") for gpu in gpus] if isinstance(gpus, list) else gpus,
+    }
+    return hashlib.sha256(json.dumps(stable, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def fingerprint(conn: sqlite3.Connection, key: str) -> dict[str, Any]:
+    row = conn.execute("SELECT body FROM fingerprint WHERE key = ?", (key,)).fetchone()
+    return json_table(row[0]) if row else {}
+
+
+def _keep_fingerprint(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
+    """Stores the fingerprint once and returns its key."""
+    key = fingerprint_key(body)
+    conn.execute(
+        "INSERT INTO fingerprint (key, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (key, json.dumps(body, sort_keys=True)),
     )
-    return made(Batch, rows)
+    return key
 
 
-def of_command(conn: sqlite3.Connection, command: str) -> list[Metric]:
-    """What this command measured outside of benchmarks, on any machine, in order of arrival."""
-    return _metrics(conn, "WHERE command = ? AND bench IS NULL ORDER BY id", (command,))
-
-
-def _metrics(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Metric]:
-    return made(Metric, conn.execute(f"SELECT {_METRIC} FROM measurement {rest}", bound))
+def _without(table: Any, name: str) -> Any:
+    return {key: value for key, value in table.items() if key != name} if isinstance(table, dict) else table

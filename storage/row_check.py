@@ -12,7 +12,7 @@ from storage.transfer import JSON_COLUMNS
 
 # They have no text, and a damaged number looks like another one.
 _WITHOUT_TEXT = ("point", "rollup")
-_JSON = (JSON_COLUMNS - {"fingerprint"}) | {"baseline", "measured", "noted"}
+_JSON = JSON_COLUMNS | {"baseline", "measured", "noted"}
 _TYPES: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (float, int), "TEXT": (bytes,)}
 
 

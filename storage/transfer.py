@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from storage import measurements, runs, search, series
+from storage import runs, search, series
 from storage.conditions import read_snapshot
 from storage.database import transaction
 from storage.rows import json_table
@@ -29,11 +29,9 @@ TABLES = {
     "test_triple": "test",
     "influence": "test, rank",
     "readable": "label",
-    "measurement": "id",
 }
-JSON_COLUMNS = frozenset({"settings", "body", "fingerprint", "job", "plan", "environment"})
-_KEPT_ONCE = ("measurement", "fingerprint")  # the column holds a key; the fingerprint's body is exported
-_COUNTED = ("event", "note", "measurement")  # their ids belong to this database and are not exported
+JSON_COLUMNS = frozenset({"settings", "body", "job", "plan", "environment"})
+_COUNTED = ("event", "note")  # their ids belong to this database and are not exported
 
 
 class Column(NamedTuple):
@@ -69,7 +67,7 @@ def columns(conn: sqlite3.Connection, table: str) -> tuple[Column, ...]:
     return tuple(
         Column(name, kind, bool(required or key), name in JSON_COLUMNS)
         for name, kind, required, key in rows
-        if name not in excluded or (table, name) == _KEPT_ONCE
+        if name not in excluded
     )
 
 
@@ -145,14 +143,11 @@ def row_errors() -> Iterator[None]:
         raise ValueError(f"a value does not fit its column: {error}") from error
 
 
-_BODY = "(SELECT body FROM fingerprint WHERE key = measurement.fingerprint)"
-
-
 def _rows(
     conn: sqlite3.Connection, table: str, where: str, order: str, number: int
 ) -> Iterator[dict[str, Any]]:
     known = columns(conn, table)
-    listed = ", ".join(_BODY if (table, column.name) == _KEPT_ONCE else column.name for column in known)
+    listed = ", ".join(column.name for column in known)
     for row in conn.execute(f"SELECT {listed} FROM {table} WHERE {where} ORDER BY {order}", (number,)):
         yield {
             column.name: json_table(value) if column.is_json else value
@@ -173,11 +168,5 @@ def _insert(
     marks = ", ".join("?" * len(names))
     statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"
     for row in rows:
-        values = [_kept(conn, table, column, row[column.name]) for column in known]
+        values = [json.dumps(row[column.name]) if column.is_json else row[column.name] for column in known]
         conn.execute(statement, values if run is None else [*values, run])
-
-
-def _kept(conn: sqlite3.Connection, table: str, column: Column, value: Any) -> Any:
-    if (table, column.name) == _KEPT_ONCE:
-        return measurements.keep_fingerprint(conn, value)
-    return json.dumps(value) if column.is_json else value

@@ -372,7 +372,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
     parser.add_argument("--fault")
-    parser.add_argument("--store", action="store_true", help="keep the metrics in the home's database")
+    parser.add_argument(
+        "--store", action="store_true", help="keep the metrics in the home's benchmarks.jsonl"
+    )
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     begun = time.monotonic()

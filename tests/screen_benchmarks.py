@@ -12,10 +12,9 @@ from screen_driving import Seen
 from screens.benchmarks import Benchmarks
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Pair
 from storage.database import Connection
-from storage.measurements import Measurement
 
 HERE = {
     "python": "3.11.7",
@@ -93,37 +92,6 @@ def add_matrix(conn: Connection, sizes: tuple[int, ...] = (128, 256, 512, 1024))
             )
             benches.add_pair(conn, number, Pair(i, name, 1, 2, base, measured, 0.3, (), began + i))
     return number
-
-
-def add_own(conn: Connection, machine: dict[str, Any] = HERE, times: int = 6) -> None:
-    """What `python -m benchmarks.console --store` keeps, several times."""
-    rng = random.Random(9)
-    subjects = (
-        ("help", "kgops --help: CPU", "ms"),
-        ("first_paint", "first paint: CPU", "ms"),
-        ("rss", "memory", "MB"),
-    )
-    for i in range(times):
-        at = time.time() - 86_400 * (times - i)
-        kept = []
-        for name, subject, unit in subjects:
-            value = rng.uniform(40, 60)
-            kept.append(
-                Measurement(
-                    name,
-                    subject,
-                    None,
-                    value,
-                    value - 2,
-                    value + 3,
-                    7,
-                    unit,
-                    "benchmarks.console",
-                    machine,
-                    at,
-                )
-            )
-        measurements.add_all(conn, kept)
 
 
 async def opened(seen: Seen) -> None:

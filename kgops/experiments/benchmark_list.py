@@ -1,4 +1,4 @@
-"""List of benchmarks: which options pay here, paired comparisons by machine, and values of single commands."""
+"""List of benchmarks: which options pay here, and paired comparisons by machine."""
 
 from __future__ import annotations
 
@@ -6,26 +6,21 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kgops.experiments.benchmark_results import Series, seconds_of
-from kgops.experiments.fingerprint import device, hardware
-from storage import benches, measurements
-from storage.database import Connection
 
 OPTIONS = "options"  # key of the page on which options pay here
 MEASURE_OPTIONS = "kgops bench claims --quick"  # what that page is measured with
-Key = str | tuple[str, str]  # OPTIONS, or name (or command) and machine
+Key = str | tuple[str, str]  # OPTIONS, or name and machine
 
 
 class Entry(NamedTuple):
     key: Key
     name: str
     command: str
-    machine: str | None  # key of the fingerprint; None: not measured here
     at: float = 0.0
     ended: bool = True
-    metrics: int = 0
     device: str = ""  # GPU or processor
     words: str = ""  # what a filter looks in
-    series: Series | None = None
+    series: Series | None = None  # None: OPTIONS
 
 
 def of_series(one: Series) -> Entry:
@@ -33,25 +28,9 @@ def of_series(one: Series) -> Entry:
     last, newest = one.results[-1], one.newest
     return Entry(
         (one.name, one.hardware),
-        *(one.name, newest.command, newest.machine, last.at, last.ended, len(newest.rows)),
+        *(one.name, newest.command, last.at, last.ended),
         *(one.device, one.words, one),
     )
-
-
-def of_commands(conn: Connection) -> list[Entry]:
-    """Values of single commands, by command and kind of machine, the newest first."""
-    entries: dict[Key, Entry] = {}
-    for one in benches.batches(conn):
-        body = measurements.fingerprint(conn, one.machine)
-        key = one.command, hardware(body)
-        entries.setdefault(
-            key,
-            Entry(
-                *(key, one.command, one.command, one.machine, one.last_at, True, one.metrics),
-                *(device(body), f"{one.command} {hardware(body)}".lower()),
-            ),
-        )
-    return list(entries.values())
 
 
 SORTS = ("name", "fastest", "seconds", "change", "device", "at")
@@ -86,4 +65,4 @@ def _value(entry: Entry, by: str) -> Any:
 
 def options() -> Entry:
     """The entry whose detail says which options pay here."""
-    return Entry(OPTIONS, "Which options pay here", "kgops bench show claims", None)
+    return Entry(OPTIONS, "Which options pay here", "kgops bench show claims")

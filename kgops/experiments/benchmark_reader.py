@@ -110,8 +110,7 @@ class BenchmarkReader:
         if version == self._version:
             return
         self._version = version
-        series = map(benchmark_list.of_series, self._results.read(conn))
-        self._measured = [*series, *benchmark_list.of_commands(conn)]
+        self._measured = [*map(benchmark_list.of_series, self._results.read(conn))]
 
     def _page(self, query: BenchmarkQuery) -> BenchmarkPage:
         measured = benchmark_list.ordered(self._measured, query.sort, descending=query.descending)
@@ -123,7 +122,7 @@ class BenchmarkReader:
             query,
             rows,
             _cursor_row([*rows], query, same),
-            shown=sum(one.machine is not None for one in rows.values()),
+            shown=sum(one.series is not None for one in rows.values()),
             total=len(self._measured),
             series=[one.series for one in self._measured if one.series is not None],
             running=is_running(self._home),

@@ -13,7 +13,7 @@ from kgops.experiments.summary import FEWEST, NOTHING, Row, is_control, noise_of
 from kgops.experiments.trial_result import Spread
 from kgops.jobs.text import clock
 from kgops.present.formats import amount, seconds_text
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Bench, Heading
 from storage.database import Connection
 
@@ -216,7 +216,7 @@ def _read(conn: Connection, number: int) -> Result | None:
         len(benches.pairs(conn, number)),
         int(bench.plan.get("rounds") or 0) * max(len(variants) - 1, 0),
         bench.fingerprint,
-        measurements.fingerprint(conn, bench.fingerprint),
+        benches.fingerprint(conn, bench.fingerprint),
         tuple(one for one in measured if not is_control(one.variant, one.baseline)),
         {one["name"]: _digest(one.get("job")) for one in variants},
         max((noise_of(one.speed) for one in controls), default=NOTHING),

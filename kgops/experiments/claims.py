@@ -21,7 +21,7 @@ from kgops.experiments.summary import (
 from kgops.experiments.trial_result import Spread, metric_ratios, ratios, spread_of, troubles
 from kgops.jobs.numbers import median
 from kgops.workloads.registry import LEFT_OUT
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Bench, Pair
 from storage.database import Connection
 
@@ -169,7 +169,7 @@ def _find(newest: Sequence[_Measurements], letter: str, part: str = "") -> _Meas
 
 def _machine(conn: Connection, one: _Measurements) -> str:
     """The name of the GPU that the variants ran on, or of the CPU."""
-    body = measurements.fingerprint(conn, one.bench.fingerprint)
+    body = benches.fingerprint(conn, one.bench.fingerprint)
     gpus, machine = body.get("gpus") or [{}], body.get("machine") or {}
     if any(pair.baseline.get("on_gpu") for pair in one.pairs):
         return str(gpus[0].get("name") or "GPU")

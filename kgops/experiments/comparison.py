@@ -19,7 +19,6 @@ from typing import Any
 
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.experiments.fingerprint import fingerprint
-from kgops.experiments.summary import as_measurements
 from kgops.experiments.trial_result import read_run, troubles
 from kgops.jobs.data_digests import changes
 from kgops.jobs.job import Job
@@ -35,7 +34,7 @@ from kgops.supervisor.environment import temporary_variables
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.registry import read_trials, trial_of
-from storage import benches, measurements, reports, run_list, runs
+from storage import benches, reports, run_list, runs
 from storage.benches import Bench, Pair
 from storage.database import Connection
 
@@ -144,14 +143,13 @@ def _run(context: Context, comparison: PairedComparison, command: str, afresh: b
     benches.end(context.conn, bench.id, time.time())
     ended = benches.get(context.conn, bench.id)
     assert ended is not None
-    measurements.replace_of_bench(context.conn, bench.id, as_measurements(context.conn, ended))
     return ended
 
 
 def _begin(context: Context, comparison: PairedComparison, command: str, afresh: bool) -> Bench:
     """Resumes an unfinished benchmark with this plan and fingerprint, or begins a new one."""
     machine = fingerprint()
-    key, table = measurements.fingerprint_key(machine), comparison.as_table()
+    key, table = benches.fingerprint_key(machine), comparison.as_table()
     known = benches.unfinished(context.conn, comparison.name, table)
     for bench in known if not afresh else ():
         if bench.fingerprint == key:

@@ -13,7 +13,7 @@ from kgops.experiments.summary import RULE, Row, rows, shown
 from kgops.experiments.trial_result import Spread
 from kgops.jobs.cluster import make_folder_of
 from kgops.jobs.text import one_line
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Bench
 from storage.database import Connection
 
@@ -22,7 +22,7 @@ def as_table(conn: Connection, bench: Bench) -> dict[str, Any]:
     """A benchmark with all of its pairs and the values of each run."""
     return {
         **{name: value for name, value in asdict(bench).items() if name != "fingerprint"},
-        "fingerprint": measurements.fingerprint(conn, bench.fingerprint),
+        "fingerprint": benches.fingerprint(conn, bench.fingerprint),
         "fingerprint_key": bench.fingerprint,
         "rule": RULE,
         "row": [asdict(row) for row in rows(conn, bench)],

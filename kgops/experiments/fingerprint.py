@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.supervisor.environment import describe_environment, git_commit
-from storage import measurements
+from storage import benches
 from storage.database import Connection
 
 # They limit the instructions that libraries use, or say how threads wait: a time measured so is that of another CPU.
@@ -31,7 +31,7 @@ def fingerprint() -> dict[str, Any]:
 
 
 def machine_line(conn: Connection, key: str) -> str:
-    return f"{key}: {describe(measurements.fingerprint(conn, key))}"
+    return f"{key}: {describe(benches.fingerprint(conn, key))}"
 
 
 def host_of(body: Mapping[str, Any]) -> str | None:
@@ -87,7 +87,7 @@ def _values(body: Mapping[str, Any], of: str) -> str:
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Fields that differ, such as `packages.torch: 2.10 and 2.13`; empty for equal fingerprints."""
-    if measurements.fingerprint_key(dict(a)) == measurements.fingerprint_key(dict(b)):
+    if benches.fingerprint_key(dict(a)) == benches.fingerprint_key(dict(b)):
         return []
     left, right = _flat(a), _flat(b)
     names = [name for name in dict.fromkeys((*left, *right)) if name != "machine.host"]

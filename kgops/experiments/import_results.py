@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadInput
-from kgops.experiments.summary import as_measurements
 from kgops.jobs.json_checks import read_any
 from kgops.jobs.text import is_timestamp
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Pair
 from storage.database import Connection
 from storage.schema import ANY, Maybe, schema_error
@@ -83,7 +82,7 @@ def _bench(conn: Connection, path: Path, body: Any) -> Imported:
     names = [one["name"] for one in body["plan"]["variants"]]
     pairs = [_pair(path, one, names) for one in body["pair"]]
     _refuse(path, _twice(pairs) or _bad_time(body["begun_at"]) or _bad_time(body["ended_at"]))
-    key = measurements.fingerprint_key(body["fingerprint"])
+    key = benches.fingerprint_key(body["fingerprint"])
     for one in benches.newest(conn, name=body["name"], limit=1_000_000):
         if (one.begun_at, one.fingerprint, one.command) == (body["begun_at"], key, body["command"]):
             return Imported(one.name, one.id, known=True)
@@ -94,7 +93,6 @@ def _bench(conn: Connection, path: Path, body: Any) -> Imported:
     )
     imported = benches.get(conn, number)
     assert imported is not None
-    measurements.replace_of_bench(conn, number, as_measurements(conn, imported))
     return Imported(imported.name, number)
 
 

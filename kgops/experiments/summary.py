@@ -1,8 +1,7 @@
-"""Summary of a benchmark's pairs: one row per variant, and the measurements to store."""
+"""Summary of a benchmark's pairs: one row per variant."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,10 +9,9 @@ from typing import Any, Literal
 from kgops.experiments.trial_result import Quantity, Spread, alike, ratios, spread_of, troubles
 from kgops.jobs.numbers import median
 from kgops.workloads.registry import LEFT_OUT
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Bench, Pair
 from storage.database import Connection
-from storage.measurements import Measurement
 
 # Metrics of result quality, most important first.
 QUALITY = (
@@ -141,48 +139,6 @@ def _unapplied(pairs: Sequence[Pair]) -> dict[str, str]:
 def _busy(pairs: Sequence[Pair]) -> float | None:
     known = [pair.busy for pair in pairs if pair.busy is not None]
     return median(known) if known else None
-
-
-def as_measurements(conn: Connection, bench: Bench) -> list[Measurement]:
-    machine = measurements.fingerprint(conn, bench.fingerprint)
-    values = []
-    for row in rows(conn, bench):
-        for name, spread, unit, against in (
-            ("speed", row.speed, "×", row.baseline),
-            ("memory", row.memory, "×", row.baseline),
-            ("seconds", row.seconds, "s", None),
-            ("memory_mib", row.memory_mib, "MiB", None),
-        ):
-            if spread is not None:
-                values.append(
-                    _measurement(bench, machine, f"{bench.name}: {name}", row.variant, against, spread, unit)
-                )
-    return values
-
-
-def _measurement(
-    bench: Bench,
-    machine: dict[str, Any],
-    name: str,
-    subject: str,
-    against: str | None,
-    spread: Spread,
-    unit: str,
-) -> Measurement:
-    return Measurement(
-        name=name,
-        subject=subject,
-        against=against,
-        value=spread.median,
-        low=spread.low,
-        high=spread.high,
-        n=spread.n,
-        unit=unit,
-        command=bench.command,
-        fingerprint=machine,
-        at=bench.ended_at or time.time(),
-        bench=bench.id,
-    )
 
 
 # Of an option; of the baseline and of the control; of any of them.

@@ -27,7 +27,6 @@ OUT_OF_MEMORY = "out_of_memory"
 FAILED = "failed"
 NOTE = "note"
 ATTRIBUTION = "attribution"  # a test triple and the strongest training triples found for it
-MEASURED = "measured"  # a metric worth keeping beyond this run, with its spread
 LIBRARIES = "libraries_mib"  # curve of what a worker's process had before it read any data
 PROCESS_PEAK = "process_peak_mib"
 LOG = "log"  # never written by a worker: a line of its events file that was no event
@@ -63,16 +62,6 @@ _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
         "trouble": (str, False),
         "influences": (list, False),  # [rank, head, relation, tail, score]
         "names": (dict, False),  # label → what people call it
-    },
-    MEASURED: {
-        "name": (str, True),
-        "subject": (str, True),
-        "against": (str, False),
-        "value": (float, True),
-        "low": (float, False),
-        "high": (float, False),
-        "n": (float, True),
-        "unit": (str, True),
     },
 }
 LONGEST_LOG_LINE = 4096

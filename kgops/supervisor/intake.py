@@ -8,16 +8,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kgops.jobs import events
-from kgops.jobs.files import read_table, size_of
+from kgops.jobs.files import size_of
 from kgops.jobs.text import from_bytes
 from kgops.supervisor import worker_reports
 from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, cpu_limit
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.worker_reports import measured_from, test_triple_from
+from kgops.supervisor.worker_reports import test_triple_from
 from storage import attempts as store
 from storage import reports, runs, series
 from storage.database import Connection
-from storage.measurements import Measurement
 from storage.reports import Artifact, Option
 from storage.series import Point
 
@@ -25,7 +24,6 @@ MOST_NAMES = 1000  # of a run's curves: a name with a counter in it would make a
 _LONGEST_NAME = 200
 _LONGEST_UNIT = 40
 _PER_S = "_per_s"  # suffix of a rate curve's name, after its unit
-_FINGERPRINT = ("python", "packages", "machine", "driver", "gpus", "git")
 _DISABLED = "gave_up"  # key in a note's body: what was disabled
 _LEFT_OUT = "left_out"  # key in a note's body: the first name that was left out
 _TORCH_RESERVED = ("reserved_mib", "peak_reserved_mib")  # curves of a worker on a GPU
@@ -212,8 +210,6 @@ class Intake:
             self._record_rate(batch, event, points_by_curve)
         elif event.kind == events.ATTRIBUTION and (test_triple := test_triple_from(fields)) is not None:
             batch.test_triples.append(test_triple)
-        elif event.kind == events.MEASURED and (measurement := self._measured(event)) is not None:
-            batch.measured.append(measurement)
         else:
             batch.events.append((event.at, event.kind, fields))
         if event.kind == events.OPTION:
@@ -241,12 +237,6 @@ class Intake:
                     event.at,
                 )
             )
-
-    def _measured(self, event: events.Event) -> Measurement | None:
-        environment = read_table(self._folder.environment)
-        machine = {name: environment.get(name) for name in _FINGERPRINT}
-        command = f"kgops run --again {self._run}"
-        return measured_from(event.fields, event.at, self._run, command, machine)
 
     def _record_rate(self, batch: store.Batch, event: events.Event, points_by_curve: dict[str, int]) -> None:
         """One point a second; the interval doubles every thousand points, so months give a few thousand points."""

@@ -12,7 +12,6 @@ from kgops.jobs.files import ABSENT, NotAFile, open_regular
 from storage import reports
 from storage.database import Connection
 from storage.influences import Influence, TestTriple
-from storage.measurements import Measurement
 
 CHUNK = 1 << 20  # also the longest line kept
 
@@ -105,27 +104,6 @@ def test_triple_from(fields: dict[str, Any]) -> TestTriple | None:
         trouble=fields.get("trouble"),
         found=tuple(one for one in found if one is not None),
         names={label: name for label, name in names if isinstance(name, str)},
-    )
-
-
-def measured_from(
-    fields: dict[str, Any], at: float, run: int, command: str, fingerprint: dict[str, Any]
-) -> Measurement | None:
-    n = _int_or_none(fields["n"])
-    if n is None:
-        return None
-    spread = {name: fields.get(name) for name in ("against", "low", "high")}
-    return Measurement(
-        name=fields["name"],
-        subject=fields["subject"],
-        value=float(fields["value"]),
-        n=n,
-        unit=fields["unit"],
-        command=command,
-        fingerprint=fingerprint,
-        at=at,
-        run=run,
-        **spread,
     )
 
 

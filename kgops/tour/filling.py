@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kgops.experiments.summary import as_measurements
 from kgops.interchange.importing import TOUR
 from kgops.jobs.files import write_json
 from kgops.planning.plan_job import plan
@@ -28,7 +27,7 @@ from kgops.supervisor.run_json import IMPORTED, read_runs
 from kgops.tour import MARK, SAMPLE, SAMPLE_TAG
 from kgops.tour import home as homes
 from kgops.workloads.job_files import read_job
-from storage import benches, measurements, reports, runs
+from storage import benches, reports, runs
 from storage.benches import Pair
 from storage.database import Connection, open_writer
 from storage.runs import Run
@@ -55,7 +54,7 @@ _LIVE_MINUTES = 15
 _TIMES = {
     "run": ("submitted_at", "started_at", "ended_at", "reported_at"),
     "attempt": ("started_at", "ended_at"),
-    **dict.fromkeys(("event", "note", "artifact", "measurement"), ("at",)),
+    **dict.fromkeys(("event", "note", "artifact"), ("at",)),
 }
 
 
@@ -199,9 +198,6 @@ def _put_bench(conn: Connection, sample: dict[str, Any], numbers: Mapping[int, i
         sides = {side: _side(pair[side], sample["of"]) for side in ("baseline", "measured")}
         benches.add_pair(conn, number, Pair(**{**pair, **runs, **sides, "noted": (), "at": now + pair["at"]}))
     benches.end(conn, number, now + sample["ended"])
-    bench = benches.get(conn, number)
-    assert bench is not None
-    measurements.replace_of_bench(conn, number, as_measurements(conn, bench))
 
 
 def _side(shortened: Mapping[str, Any], of: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import dated_benchmarks
 import pytest
@@ -21,9 +20,8 @@ from driving import Terminal, patience
 from kgops.settings import Home
 from kgops.supervisor.import_record import put_record
 from kgops.tour.filling import mark, put_benches, put_sample
-from storage import measurements, run_list, transfer
+from storage import run_list, transfer
 from storage.database import open_writer
-from storage.measurements import Measurement
 
 Check = Callable[[Desk, Went], None]
 
@@ -41,13 +39,6 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     put_record(home, conn, rows._replace(run={**rows.run, "submitted_at": time.time() - 8640}), mark())
     put_benches(conn, {number: number for number in numbers})
     dated_benchmarks.add_all(conn)
-    made: dict[str, Any] = {
-        "fingerprint": {"machine": {"host": "here"}},
-        "at": time.time(),
-        "command": "bench",
-    }
-    made |= {"against": None, "low": None, "high": None, "n": 1, "unit": "MiB"}
-    measurements.add(conn, Measurement(name="tracin: memory", subject="kgops", value=12.5, **made))
     conn.close()
     assert desk.console("tag", "46", "paper").code == 0
     yield desk

@@ -13,7 +13,7 @@ from kgops.errors import BadJob, Usage
 from kgops.experiments.trial_result import ratios, spread_of
 from kgops.experiments.variants import combinations, read_axis, variants
 from kgops.workloads.job_files import read_job
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Pair
 from storage.database import open_reader
 
@@ -49,11 +49,6 @@ def test_a_option_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     assert slow["verdict"] == "harmful"
     assert 0.5 < slow["speed"]["median"] < 0.8 and slow["speed"]["n"] == 3
     assert slow["memory"]["median"] == pytest.approx(1 / 1.1)
-    kept = {(m.name.split(": ")[1], m.subject): m for m in measurements.all_of(conn)}
-    assert kept["speed", "work=0.1"].value == slow["speed"]["median"]
-    assert kept["speed", "work=0.1"].against == "work=0"
-    assert kept["seconds", "work=0"].unit == "s"
-    assert kept["speed", "work=0.1"].command.startswith("kgops bench matrix ")
     assert run_cli("runs", "--tag", "bench-1", "--json").json()[0]["label"].startswith("bench 1: work=")
 
 

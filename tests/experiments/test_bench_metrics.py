@@ -9,11 +9,11 @@ import pytest
 from driving import Console
 
 from benchmarks.document import SECTIONS, written
+from benchmarks.measure import Stored
 from benchmarks.recipes import in_short
 from kgops.experiments.fingerprint import describe, differences, fingerprint
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Pair
-from storage.measurements import Measurement
 
 HERE = {"machine": {"host": "a", "processor": "P", "cores": 2}, "gpus": None, "packages": {"torch": "2"}}
 THERE = {**HERE, "packages": {"torch": "3"}}
@@ -35,12 +35,6 @@ def _held(conn: sqlite3.Connection, times: dict[str, list[float]], machine: dict
     return number
 
 
-def _metric(i: int, machine: dict[str, Any] = HERE) -> Measurement:
-    return Measurement(
-        f"name {i % 7}", f"subject {i}", None, float(i), None, None, 3, "ms", "cmd", machine, 1e9 + i
-    )
-
-
 def test_two_benchmarks_agree_where_each_median_lies_in_the_quartiles_of_the_other(
     run_cli: Console, conn: sqlite3.Connection
 ) -> None:
@@ -60,7 +54,7 @@ def test_two_benchmarks_agree_where_each_median_lies_in_the_quartiles_of_the_oth
 
 
 def test_a_name_of_a_machine_or_a_gpu_changes_no_fingerprint_and_everything_else_does() -> None:
-    key = measurements.fingerprint_key
+    key = benches.fingerprint_key
     assert key({**HERE, "machine": {**HERE["machine"], "host": "b"}}) == key(HERE)  # type: ignore[dict-item]
     assert key(THERE) != key(HERE)
     assert key({**HERE, "gpus": [{"name": "T4", "uuid": "x"}]}) == key(
@@ -92,29 +86,24 @@ def test_a_benchmark_is_written_out_as_json_and_markdown(run_cli: Console, conn:
     assert "`kgops bench matrix j.toml`" in paper and "torch 2" in paper
 
 
-def _step(value: float, machine: dict[str, Any], at: float = 9.0, subject: str = "a step") -> Measurement:
-    return Measurement("s", subject, None, value, 3, 4, 5, "ms", "benchmarks.screens", machine, at)
+def _step(value: float, machine: dict[str, Any], at: float = 9.0, subject: str = "a step") -> Stored:
+    return Stored("s", subject, value, 3, 4, 5, "ms", "benchmarks.screens", machine, at)
 
 
-def test_the_document_has_each_metric_with_its_command_and_fingerprint(conn: sqlite3.Connection) -> None:
-    measurements.add_all(
-        conn, [_step(77, HERE, 8.5 - 60), _step(99, THERE, 8.5), _step(3.5, HERE, 9.0, "a step | of ours")]
-    )
-    page = written(conn)
+def test_the_document_has_each_metric_with_its_command_and_fingerprint() -> None:
+    values = [_step(77, HERE, 8.5 - 60), _step(99, THERE, 8.5), _step(3.5, HERE, 9.0, "a step | of ours")]
+    page = written(values)
     assert "| a step \\| of ours | 3.5 ms | 3 – 4 | 5 |" in page
     assert "| 99 ms |" not in page and "77 ms" not in page
-    assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 1
+    assert page.count("Fingerprint " + benches.fingerprint_key(HERE)) == 1
     assert "Command: `python -m benchmarks.screens" in page
     assert page.count("Not measured yet.") == len(SECTIONS) - 1
 
 
-def test_what_this_home_has_not_measured_stays_as_the_document_has_it(conn: sqlite3.Connection) -> None:
-    measurements.add_all(conn, [_step(3.5, HERE)])
-    first = written(conn) + "\n## By hand\n\nA table.\n"
-    assert written(conn, first) == first
-    conn.execute("DELETE FROM measurement")
-    assert "3.5 ms" not in written(conn)
-    assert written(conn, first) == first
-    measurements.add_all(conn, [_step(4.5, THERE)])
-    renewed = written(conn, first)
+def test_what_this_home_has_not_measured_stays_as_the_document_has_it() -> None:
+    first = written([_step(3.5, HERE)]) + "\n## By hand\n\nA table.\n"
+    assert written([_step(3.5, HERE)], first) == first
+    assert "3.5 ms" not in written([])
+    assert written([], first) == first
+    renewed = written([_step(4.5, THERE)], first)
     assert "4.5 ms" in renewed and "3.5 ms" not in renewed and "A table." in renewed

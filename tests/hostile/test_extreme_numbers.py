@@ -55,8 +55,6 @@ def _events() -> list[dict[str, object]]:
         out.append({"event": "option", "name": f"l{step}", **option})
         test = {"test": step, "triple": ["a", "b", "c"], "influences": [[1, "a", "b", "c", value]]}
         out.append({"event": "attribution", **test})
-        metric = {"value": value, "low": -value, "high": value, "n": 3, "unit": "s"}
-        out.append({"event": "measured", "name": "it", "subject": f"s{step}", **metric, "at": value})
     for rate in (LEAST, -LEAST, 1e308, LARGEST):
         bounds = {"done": 1.0, "total": LARGEST, "rate": rate}
         out.append({"event": "progress", "phase": "x", "unit": "epochs", **bounds})

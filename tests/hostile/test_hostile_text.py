@@ -37,7 +37,6 @@ def events_that_mean_harm() -> str:
             "influences": [[1, *[EVIL] * 3, 0.5]],
             "names": {EVIL: EVIL},
         },
-        {"event": "measured", "name": EVIL, "subject": EVIL, "value": 1, "n": 3, "unit": EVIL},
         {"event": "failed", "reason": EVIL},
     ]
     return "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in events)

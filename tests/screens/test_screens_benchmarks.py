@@ -15,7 +15,6 @@ from screen_benchmarks import (
     HERE,
     add_claims,
     add_matrix,
-    add_own,
     detail_text,
     go_to,
     opened,
@@ -58,7 +57,6 @@ def test_every_variant_has_its_verdict_and_its_ratio(
 def test_the_key_that_copies_takes_the_command_that_repeats_what_the_cursor_is_on(
     home: Path, conn: Connection
 ) -> None:
-    add_own(conn)
     add_claims(conn)
 
     async def story(seen: Seen) -> None:

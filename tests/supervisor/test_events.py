@@ -19,7 +19,7 @@ from kgops.supervisor.intake import Intake
 from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.run_folder import RunFolder
 from storage import attempts as store
-from storage import influences, measurements, reports, runs, series
+from storage import influences, reports, runs, series
 
 NOW = 1000.0
 SCALARS = (
@@ -256,7 +256,7 @@ def test_metrics_without_a_step_go_on_counting_whoever_dies_between(
         assert found == [(1, 0.0), (2, 0.1), (3, 0.2), (4, 0.3), (5, 0.4), (6, 0.5)]
 
 
-def test_test_triples_and_measurements_become_rows_once_and_wrong_ones_stay_events(
+def test_test_triples_become_rows_once_and_wrong_ones_stay_events(
     empty_database: Path,
 ) -> None:
     found = [[1, "a", "r", "b", 0.5], [-1, "c", "r", "d", -0.25]]
@@ -267,16 +267,14 @@ def test_test_triples_and_measurements_become_rows_once_and_wrong_ones_stay_even
         "influences": found,
         "names": {"a": "aspirin"},
     }
-    metric = {"name": "lds", "subject": "nations", "value": 0.25, "low": 0.125, "n": 7, "unit": "rho"}
     wrong: list[tuple[str, dict[str, Any]]] = [
         (events.ATTRIBUTION, good | {"triple": ["h", 1, "t"]}),
         (events.ATTRIBUTION, good | {"influences": [[0, "a", "r", "b", 0.5]]}),
         (events.ATTRIBUTION, good | {"influences": [[1e300, "a", "r", "b", 0.5]]}),
         (events.ATTRIBUTION, good | {"test": -1}),
-        (events.MEASURED, metric | {"n": 1e300}),
     ]
     with a_run(empty_database) as (conn, folder):
-        told = [(events.ATTRIBUTION, good), (events.MEASURED, metric), *wrong]
+        told = [(events.ATTRIBUTION, good), *wrong]
         folder.events.write_bytes(b"".join(events.write(kind, NOW, **fields) for kind, fields in told))
         intake_of(conn, folder).take_all(1, final=True)
         assert influences.tests_of(conn, 1) == [influences.TestTriple(3, "h", "r", "t", 9)]
@@ -285,9 +283,6 @@ def test_test_triples_and_measurements_become_rows_once_and_wrong_ones_stay_even
             (-1, "c", -0.25),
         ]
         assert influences.names(conn, 1) == {"a": "aspirin"}
-        (kept,) = measurements.named(conn, "lds")
-        assert (kept.value, kept.low, kept.high, kept.n, kept.run) == (0.25, 0.125, None, 7, 1)
-        assert kept.command == "kgops run --again 1"
         assert [event.kind for event in reports.events(conn, 1)] == [kind for kind, _ in wrong]
 
 

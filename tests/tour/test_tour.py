@@ -21,7 +21,7 @@ from kgops.tour import MARK, SAMPLE
 from kgops.tour import home as homes
 from kgops.tour.filling import fill
 from kgops.workloads.registry import WORKLOADS
-from storage import benches, measurements, reports, run_list, runs
+from storage import benches, reports, run_list, runs
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES
 
@@ -129,13 +129,13 @@ def test_every_sample_run_says_so_wherever_one_may_look(tour: Home, record: sqli
         assert SAMPLE in RunFolder(tour.runs / run.folder).log.read_text()
 
 
-def test_every_metric_hangs_on_a_machine_of_the_sample(record: sqlite3.Connection) -> None:
-    kept = measurements.all_of(record)
+def test_every_benchmark_hangs_on_a_machine_of_the_sample(record: sqlite3.Connection) -> None:
+    kept = benches.newest(record)
     assert kept
     for one in kept:
         assert MARK in one.name
         assert SAMPLE in one.command
-        assert one.fingerprint["machine"]["processor"] == SAMPLE
+        assert benches.fingerprint(record, one.fingerprint)["machine"]["processor"] == SAMPLE
 
 
 def test_no_sample_data_gets_into_another_record(run_cli: Console, tour: Home, tmp_path: Path) -> None:

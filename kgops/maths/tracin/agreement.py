@@ -5,12 +5,11 @@ The score error itself tells little: with errors within 1 % of the largest score
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
-from kgops.jobs import events
 from kgops.maths.tracin.attribution import Scoring
 from kgops.maths.tracin.models import facts_of
 from kgops.maths.tracin.scan import AllScores
@@ -21,15 +20,14 @@ TOPS = (10, 50, 100)
 
 @dataclass(frozen=True)
 class Agreement:
-    """`top[k]`: share of the exact top k that the approximate scores find, mean over test triples. `worst[k]`: the
-    lowest share. A k of more than half the training triples is left out."""
+    """`top[k]`: share of the exact top k that the approximate scores find, mean over test triples. A k of more than
+    half the training triples is left out."""
 
     tests: int
     trains: int
     largest_error: float  # in units of the test triple's largest exact score
     mean_error: float
     top: dict[int, float]
-    worst: dict[int, float]
     spearman: float
 
     def metrics(self, prefix: str) -> dict[str, float]:
@@ -62,7 +60,6 @@ def compare(exact: torch.Tensor, other: torch.Tensor) -> Agreement:
         float(error.max()),
         float(error.mean()),
         {k: float(share.mean()) for k, share in shares.items()},
-        {k: float(share.min()) for k, share in shares.items()},
         float(_rank_correlation(exact, other).mean()),
     )
 
@@ -133,8 +130,6 @@ def report_agreement(
                 "`--precision fp32` computes exact scores."
             )
         metrics |= agreement.metrics(name)
-        for one in _measured(name, what, agreement):
-            report.send(events.MEASURED, **one)
     return metrics
 
 
@@ -144,22 +139,3 @@ def _scores(
     sink = AllScores(len(tests), len(train), like=facts_of(scoring.checkpoints[0].model).like)
     scoring(train, tests, sink, None, stop)
     return sink.scores
-
-
-def _measured(name: str, what: str, agreement: Agreement) -> Sequence[dict[str, object]]:
-    shared = {"subject": what, "n": agreement.tests}
-    shares = [
-        {
-            "name": f"tracin {name}: share of top {k}",
-            "value": share,
-            "low": agreement.worst[k],
-            "unit": "share",
-        }
-        for k, share in agreement.top.items()
-    ]
-    error = {
-        "name": f"tracin {name}: largest error",
-        "value": agreement.largest_error,
-        "unit": "of the largest score",
-    }
-    return [{**shared, **one} for one in (*shares, error)]
