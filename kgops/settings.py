@@ -6,32 +6,19 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import NamedTuple
 
 from kgops.errors import Unavailable, Usage
+from kgops.jobs.folders import Folder, Inside
 
 
-class Home(NamedTuple):
+class Home(Folder):
     """$KGOPS_HOME, or ~/.kgops."""
 
-    path: Path
-
-    @property
-    def database(self) -> Path:
-        return self.path / "kgops.db"
-
-    @property
-    def runs(self) -> Path:
-        return self.path / "runs"
-
-    @property
-    def hooks(self) -> Path:
-        return self.path / "hooks.toml"
-
-    @property
-    def pending(self) -> Path:
-        """Marker files of runs that are being created or deleted."""
-        return self.path / "pending"
+    __slots__ = ()
+    database = Inside("kgops.db")
+    runs = Inside("runs")
+    hooks = Inside("hooks.toml")
+    pending = Inside("pending")  # marker files of runs that are being created or deleted
 
 
 def find_home() -> Home:

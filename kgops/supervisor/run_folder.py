@@ -11,7 +11,7 @@ import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kgops.errors import Unavailable
 from kgops.jobs.files import (
@@ -25,6 +25,7 @@ from kgops.jobs.files import (
     set_link_aside,
     sync,
 )
+from kgops.jobs.folders import Folder, Inside
 
 SIZE = 4096
 _ROOM = 128 << 10  # bytes: what the database takes to record an end and the last events before it
@@ -131,85 +132,27 @@ def give_room(folder: RunFolder) -> None:
         folder.room.unlink(missing_ok=True)
 
 
-class RunFolder(NamedTuple):
+class RunFolder(Folder):
     """A run's folder, such as `runs/0042-train-nations`."""
 
-    path: Path
-
-    @property
-    def job(self) -> Path:
-        return self.path / "job.toml"
-
-    @property
-    def plan(self) -> Path:
-        """The resolved plan, which the supervisor reads."""
-        return self.path / "plan.json"
-
-    @property
-    def environment(self) -> Path:
-        return self.path / "environment.json"
-
-    @property
-    def private(self) -> Path:
-        """Unmasked environment and command; removed when the run ends."""
-        return self.path / "private.json"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "worker.log"
-
-    @property
-    def events(self) -> Path:
-        return self.path / "events.jsonl"
-
-    @property
-    def supervisor_log(self) -> Path:
-        return self.path / "supervisor.log"
-
-    @property
-    def supervisor_lock(self) -> Path:
-        return self.path / "supervisor.lock"
-
-    @property
-    def worker_lock(self) -> Path:
-        return self.path / "worker.lock"
-
-    @property
-    def stop(self) -> Path:
-        """Slot with the stop request and its grace."""
-        return self.path / "stop.slot"
-
-    @property
-    def outcome(self) -> Path:
-        return self.path / "outcome.slot"
-
-    @property
-    def room(self) -> Path:
-        """Disk space that is kept while a worker runs, so that its end can be recorded on a full disk."""
-        return self.path / ROOM
-
-    @property
-    def record(self) -> Path:
-        """Of an imported run: its rows, in the format of `kgops export`."""
-        return self.path / "record.json"
-
-    @property
-    def origins(self) -> Path:
-        """Of a folder copied from another home: each import's origin."""
-        return self.path / "imported.json"
-
-    @property
-    def results(self) -> Path:
-        """The output folder as the group's scripts write it: models, metrics and `checkpoints/`."""
-        return self.path / "results"
-
-    @property
-    def manifest(self) -> Path:
-        return self.results / "manifest.json"
-
-    @property
-    def attempts(self) -> Path:
-        return self.path / "attempts"
+    __slots__ = ()
+    job = Inside("job.toml")
+    plan = Inside("plan.json")  # resolved, which the supervisor reads
+    environment = Inside("environment.json")
+    private = Inside("private.json")  # unmasked environment and command; removed when the run ends
+    log = Inside("worker.log")
+    events = Inside("events.jsonl")
+    supervisor_log = Inside("supervisor.log")
+    supervisor_lock = Inside("supervisor.lock")
+    worker_lock = Inside("worker.lock")
+    stop = Inside("stop.slot")  # the stop request and its grace
+    outcome = Inside("outcome.slot")
+    room = Inside(ROOM)  # disk space kept while a worker runs, so that its end can be recorded on a full disk
+    record = Inside("record.json")  # of an imported run: its rows, in the format of `kgops export`
+    origins = Inside("imported.json")  # of a folder copied from another home: each import's origin
+    results = Inside("results")  # as the group's scripts write it: models, metrics and `checkpoints/`
+    manifest = Inside("results/manifest.json")
+    attempts = Inside("attempts")
 
     def attempt(self, number: int) -> AttemptFolder:
         return AttemptFolder(self.attempts / str(number))
@@ -224,23 +167,15 @@ class RunFolder(NamedTuple):
         )
 
 
-class AttemptFolder(NamedTuple):
-    path: Path
-
-    @property
-    def identity(self) -> Path:
-        """The gate's process identity; on disk before the worker runs."""
-        return self.path / "identity.json"
-
-    @property
-    def begun(self) -> Path:
-        """Exists once the worker's code may have run."""
-        return self.path / "begun"
-
-    @property
-    def asked_to_stop(self) -> Path:
-        """Exists once a stop was sent: exit code 0 after that is not a success."""
-        return self.path / "asked-to-stop"
+class AttemptFolder(Folder):
+    __slots__ = ()
+    identity = Inside("identity.json")  # of the gate's process; on disk before the worker runs
+    begun = Inside("begun")  # exists once the worker's code may have run
+    asked_to_stop = Inside(
+        "asked-to-stop"
+    )  # exists once a stop was sent: exit code 0 after that is no success
+    exit = Inside("exit.slot")  # the worker's exit, written by its gate
+    closed = Inside("closed.json")  # the attempt's outcome, to restore the database from
 
     def reserve_marks(self) -> None:
         """Creates both marks beforehand: on a full disk a file can be renamed but not created."""
@@ -252,16 +187,6 @@ class AttemptFolder(NamedTuple):
 
     def mark_asked_to_stop(self) -> None:
         _set(self.asked_to_stop)
-
-    @property
-    def exit(self) -> Path:
-        """The worker's exit, written by its gate."""
-        return self.path / "exit.slot"
-
-    @property
-    def closed(self) -> Path:
-        """The attempt's outcome, to restore the database from."""
-        return self.path / "closed.json"
 
 
 def _reserved(mark: Path) -> Path:
