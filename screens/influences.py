@@ -1,4 +1,4 @@
-"""Influences screen: test triples of a TracIn run with their proponents, opponents and paths."""
+"""Influences screen: test triples of a TracIn run with their proponents and opponents."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from textual.containers import Container
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from kgops.present import influences as influence_views
-from kgops.present.influences import Neighbours, RunInfluences, Step
-from kgops.present.rows import Piece, Row, text_row
+from kgops.present.influences import RunInfluences
+from kgops.present.rows import Piece, Row
 from kgops.present.wording import going
 from screens import influences_page
 from screens.actions import ScreenName
@@ -47,20 +47,14 @@ class Influences(RunScreenBase):
         self._influences: RunInfluences | None = None
         self._influence_filter = InfluenceFilter()
         self._error: str | None = None
-        self._edges: Neighbours | None = None
-        self._edges_error: str | None = None
-        self._reads_edges = False
         self._reading = False
         self._has_changed = False  # the record, since it was read
-        self._path: tuple[object, tuple[Step, ...]] | None = None
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         with Container(id="halves"):
             yield Lines(id="body", cursor=True, panels=True)
-            with Container(id="right"):
-                yield Lines(id="influences", cursor=True, panels=True)
-                yield Lines(id="path", panels=True)
+            yield Lines(id="influences", cursor=True, panels=True)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -78,9 +72,6 @@ class Influences(RunScreenBase):
             self._has_changed = False
             began = time.monotonic()
             await self._read()
-            if self._influences is not None and self._influences.tests and not self._reads_edges:
-                self._reads_edges = True
-                begin(self, self._read_edges)
             await asyncio.sleep(_SHARE * (time.monotonic() - began))
         self._reading = False
 
@@ -97,17 +88,6 @@ class Influences(RunScreenBase):
         except (KgopsError, StorageError) as error:
             self._error = error.message
         self.draw()
-
-    async def _read_edges(self) -> None:
-        assert self._run is not None
-        try:
-            self._edges = await asyncio.to_thread(
-                influence_views.training_neighbours, self.kgops.home, self._run
-            )
-        except (KgopsError, StorageError) as error:
-            self._edges_error = error.message
-        self.draw()
-        await self._look_for_path()
 
     # --- overrides ---
 
@@ -137,16 +117,14 @@ class Influences(RunScreenBase):
         self.set_class(self.size.width >= _WIDE, "wide")
 
     def draw(self) -> None:
-        body, right, path = (self.query_one(name, Lines) for name in ("#body", "#influences", "#path"))
+        body, right = self.query_one("#body", Lines), self.query_one("#influences", Lines)
         body.show(influences_page.test_rows(self._influences, body.room, self._error))
         rows = influences_page.influence_rows(self._influences, self.test, self._influence_filter, right.room)
         right.show(rows)
-        path.show(self._path_rows(path.room))
         self.show_title()
 
     def on_lines_pointed(self) -> None:
         self.draw()
-        begin(self, self._look_for_path, instead="path")
 
     # --- the triple under the cursor ---
 
@@ -169,31 +147,6 @@ class Influences(RunScreenBase):
             if self._influences is not None and test is not None
             else []
         )
-
-    async def _look_for_path(self) -> None:
-        test, one, edges = self.test, self._influence, self._edges
-        if test is None or one is None or edges is None:
-            return
-        about, triple = (test.test, one.rank), (one.head, one.relation, one.tail)
-        path = await asyncio.to_thread(influence_views.path_through, edges, test.head, test.tail, triple)
-        self._path = about, path
-        self.draw()
-
-    def _path_rows(self, width: int) -> list[Row]:
-        test, one = self.test, self._influence
-        if self._influences is None or test is None or one is None:
-            return []
-        if self._edges is None:
-            message = self._edges_error or "reading training triples"
-            return [text_row("PATH", width, "head"), text_row(message, width, "dim")]
-        if one.head not in self._edges:
-            return [
-                text_row("PATH", width, "head"),
-                text_row("the training file has other labels", width, "dim"),
-            ]
-        if self._path is None or self._path[0] != (test.test, one.rank):
-            return [text_row("PATH", width, "head")]
-        return influences_page.path_rows(self._influences.name_of, self._path[1], width)
 
     # --- key actions ---
 

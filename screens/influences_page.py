@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
-from kgops.present.explanations import words_of
 from kgops.present.formats import fitted, shortened
-from kgops.present.influences import RunInfluences, Step
+from kgops.present.influences import RunInfluences
 from kgops.present.rows import Column, Columns, Piece, Row, text_row, text_rows
 from screens.widgets.bar import SIDES, signed_bar
 from storage.influences import Influence, TestTriple
@@ -135,16 +134,6 @@ def influence_rows(
             )
         )
     return rows if shown else [*rows, text_row("none matches the filter", width, "dim")]
-
-
-def path_rows(name_of: Callable[[str], str], path: Sequence[Step], width: int) -> list[Row]:
-    """Path from the test triple's head to its tail through the influential triple."""
-    if not path:
-        nothing = "on no path of at most 4 edges from head to tail"
-        return [text_row("PATH", width, "head"), text_row(nothing, width, "dim")]
-    edges = f"{len(path)} edge{'' if len(path) == 1 else 's'}"
-    head = Row((Piece("PATH", "head"), Piece(f"  {edges} from head to tail", "dim")))
-    return [head, *path_lines(words_of(path, name_of), width)]
 
 
 def path_lines(words: Sequence[str], width: int, *, indent: int = 2) -> list[Row]:

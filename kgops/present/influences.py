@@ -1,4 +1,4 @@
-"""The influences that a TracIn run found, and the shortest path from a test triple's head to its tail through one."""
+"""The influences that a TracIn run found, and the training triples of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import io
 import os
 import re
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple, TextIO
@@ -27,9 +26,8 @@ from storage.influences import Influence, TestTriple
 from storage.runs import Run
 
 _MOST_LOOKED_AT = 50  # of each, newest first
-_LONGEST = 4  # edges of a path
 _TABLE = re.compile(r"(tracin|triple_.*_tracin)\.(csv|json|parquet)")
-_LARGEST = 64 << 20  # bytes of training triples: neighbours of larger files are not kept in memory
+_LARGEST = 64 << 20  # bytes of training triples: names of larger files are not kept in memory
 
 
 class Step(NamedTuple):
@@ -39,9 +37,6 @@ class Step(NamedTuple):
     relation: str
     end: str
     forward: bool
-
-
-Neighbours = dict[str, list[Step]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,28 +113,19 @@ def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> s
     return f"the database keeps {' and '.join(kept)}: {text}"
 
 
-def training_neighbours(home: Home, run: Run) -> Neighbours:
-    """The edges of each entity in the run's training triples. Raises Unavailable where they cannot be read."""
-    edges: defaultdict[str, list[Step]] = defaultdict(list)
-    for head, relation, tail in training_triples(home, run):
-        edges[head].append(Step(head, relation, tail, True))
-        edges[tail].append(Step(tail, relation, head, False))
-    return dict(edges)
-
-
 def training_triples(home: Home, run: Run) -> Iterator[tuple[str, str, str]]:
     """Labels, each one object. Raises Unavailable where the run's training triples cannot be read."""
     path = _training_file(home, run)
     interned: dict[str, str] = {}
     try:
         if path.stat().st_size > _LARGEST:
-            raise Unavailable(f"{path.name} is too large to search for paths and names")
+            raise Unavailable(f"{path.name} is too large to search for names")
         with os.fdopen(open_regular(path, follow=True), "rb") as raw, _unpacked(raw) as file:
             read = 0
             for line in file:
                 read += len(line)
                 if read > _LARGEST:  # a gzipped file may expand a thousandfold
-                    raise Unavailable(f"{path.name} is too large to search for paths and names")
+                    raise Unavailable(f"{path.name} is too large to search for names")
                 parts = line.rstrip("\r\n").split("\t")
                 if len(parts) < 3:
                     continue
@@ -160,68 +146,6 @@ def _unpacked(raw: BinaryIO) -> TextIO:
     import gzip  # seldom needed
 
     return io.TextIOWrapper(gzip.open(raw), encoding="utf-8-sig")
-
-
-def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str, str]) -> tuple[Step, ...]:
-    """The shortest simple path from head to tail through `triple`; empty where none has at most four edges.
-
-    One side of the triple then has at most one edge, so its entities are known, and a breadth-first search of the
-    other side that avoids them finds the shortest path.
-    """
-    source, relation, target = triple
-    directions = (Step(source, relation, target, True), Step(target, relation, source, False))
-    paths = [path for middle in directions for path in _paths_through(edges, head, tail, middle)]
-    return min(paths, key=len, default=())
-
-
-def _paths_through(edges: Neighbours, head: str, tail: str, middle: Step) -> Iterable[tuple[Step, ...]]:
-    if middle.start == middle.end or middle.start == tail or middle.end == head:
-        return
-    for most_before, most_after in ((1, _LONGEST - 1), (_LONGEST - 1, 1)):
-        short_first = most_before == 1
-        if short_first:
-            before = _shortest(edges, head, middle.start, {tail, middle.end}, most_before)
-            avoided = {head, middle.start}
-            room = most_after - len(before or ())
-            after = _shortest(edges, middle.end, tail, avoided, room) if before is not None else None
-        else:
-            after = _shortest(edges, middle.end, tail, {head, middle.start}, most_after)
-            avoided = {tail, middle.end}
-            room = most_before - len(after or ())
-            before = _shortest(edges, head, middle.start, avoided, room) if after is not None else None
-        if before is not None and after is not None:
-            yield (*before, middle, *after)
-
-
-def _shortest(
-    edges: Neighbours, start: str, end: str, avoided: set[str], most: int
-) -> tuple[Step, ...] | None:
-    """Breadth-first search; None where no path has at most `most` edges."""
-    if start == end:
-        return ()
-    reached_by: dict[str, Step | None] = {start: None}
-    frontier = [start]
-    for _ in range(most):
-        following = []
-        for entity in frontier:
-            for step in edges.get(entity, ()):
-                if step.end in reached_by or step.end in avoided:
-                    continue
-                reached_by[step.end] = step
-                if step.end == end:
-                    return _steps_to(reached_by, end)
-                following.append(step.end)
-        frontier = following
-    return None
-
-
-def _steps_to(reached_by: dict[str, Step | None], end: str) -> tuple[Step, ...]:
-    steps: list[Step] = []
-    step = reached_by[end]
-    while step is not None:
-        steps.append(step)
-        step = reached_by[step.start]
-    return tuple(reversed(steps))
 
 
 def _training_file(home: Home, run: Run) -> Path:

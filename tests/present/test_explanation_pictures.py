@@ -12,7 +12,7 @@ from kgops.present.explanation_graph import MOST_FACTS, ExplanationGraph, Place,
 from kgops.present.explanation_pictures import picture_of, text_lines
 from kgops.present.explanations import ExplainedPrediction, ExplainingFact
 from kgops.present.formats import width_of
-from kgops.present.influences import Neighbours, Step, path_through
+from kgops.present.influences import Step
 from kgops.present.pictures import as_inline_svg
 from kgops.present.terminals import in_ascii
 
@@ -27,11 +27,18 @@ def explained(*facts: Triple, of: Triple = ("drug", "treats", "disease")) -> Exp
 
 
 def paths_of(one: ExplainedPrediction, triples: list[Triple]) -> list[tuple[Step, ...]]:
-    edges: Neighbours = {}
-    for head, relation, tail in triples:
-        edges.setdefault(head, []).append(Step(head, relation, tail, True))
-        edges.setdefault(tail, []).append(Step(tail, relation, head, False))
-    return [path_through(edges, one.labels[0], one.labels[2], fact.labels) for fact in one.facts]
+    """Of each triple that has one: from the prediction's head through the triple and at most one other to its tail."""
+    head, _, tail = one.labels
+    both = [Step(*triple, True) for triple in triples] + [Step(t, r, h, False) for h, r, t in triples]
+    paths: list[tuple[Step, ...]] = [(step,) for step in both if (step.start, step.end) == (head, tail)]
+    paths += [
+        (first, then)
+        for first in both
+        for then in both
+        if (first.start, then.start, then.end) == (head, first.end, tail) and first.end not in (head, tail)
+    ]
+    of_facts = [(Step(*fact.labels, True), Step(*fact.labels[::-1], False)) for fact in one.facts]
+    return [next((path for path in paths if set(path) & set(ways)), ()) for ways in of_facts]
 
 
 def named_edges(graph: ExplanationGraph) -> list[tuple[str, str, str, bool, str]]:

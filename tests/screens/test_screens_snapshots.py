@@ -183,7 +183,7 @@ async def compare_unlike(seen: Seen) -> None:
 async def influences(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("end", "up", "up", "i")
-    await seen.until_shows("TEST TRIPLES", "against│for", "from head to tail")
+    await seen.until_shows("TEST TRIPLES", "against│for", "head · relation")
 
 
 async def predictions(seen: Seen) -> None:
