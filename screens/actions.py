@@ -268,7 +268,7 @@ ACTIONS: tuple[Action, ...] = (
         "screen.relation",
         INFLUENCES,
     ),
-    Action("w", "w", "write", "Write the shown rows to a file.", "screen.write", INFLUENCES | HISTORY),
+    Action("w", "w", "write", "Write the shown rows to a file.", "screen.write", HISTORY),
     Action("l", "l", "log", "The page of the log, and back.", "screen.log", RUN | HOST_RUN),
     Action(
         "L", "L", "level", "Log level: all, warnings and errors, errors only.", "screen.level", RUN | HOST_RUN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -178,29 +177,3 @@ class Influences(RunScreenBase):
             self.draw()
 
         self.app.push_screen(Prompt("filter triples by words; empty shows all"), answered)
-
-    def action_write(self) -> None:
-        """Writes the shown influences to a file; its suffix selects the format."""
-        if self._influences is None or self.test is None:
-            self.say("no influences to write", "warn")
-            return
-        influences, test, shown = self._influences, self.test, self._shown
-        if not shown:
-            self.say("no influences match the filter", "warn")
-            return
-
-        def answered(name: str | None) -> None:
-            if name:
-                records = influences_page.as_records(influences, test, shown)
-                begin(self, partial(self._write_file, name, records))
-
-        name = f"influences-{influences.run.id}-{test.test}"
-        self.app.push_screen(Prompt(f"write to which .csv, .tsv or .json file, such as {name}.csv"), answered)
-
-    async def _write_file(self, name: str, records: list[dict[str, object]]) -> None:
-        try:
-            path = await asyncio.to_thread(influences_page.write, name, records)
-        except KgopsError as error:
-            self.say(error.message, "bad")
-            return
-        self.say(f"{len(records)} triples written to {path}", "strong")

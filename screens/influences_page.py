@@ -1,15 +1,11 @@
-"""Rows of the influences screen, and their export to files."""
+"""Rows of the influences screen."""
 
 from __future__ import annotations
 
-import csv
-import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.present.formats import fitted, shortened
 from kgops.present.influences import RunInfluences
@@ -145,44 +141,6 @@ def path_lines(words: Sequence[str], width: int, *, indent: int = 2) -> list[Row
             line = " " * indent
         line = f"{line} {word}" if line.strip() else line + word
     return [*rows, text_row(line, width)]
-
-
-def as_records(
-    influences: RunInfluences, test: TestTriple, shown: Sequence[Influence]
-) -> list[dict[str, object]]:
-    """Records with labels and readable names."""
-    tested = {"test_head": test.head, "test_relation": test.relation, "test_tail": test.tail}
-    return [
-        {
-            **tested,
-            **asdict(influence),
-            "head_name": influences.name_of(influence.head),
-            "relation_name": influences.name_of(influence.relation),
-            "tail_name": influences.name_of(influence.tail),
-        }
-        for influence in shown
-    ]
-
-
-def write(name: str, records: Sequence[dict[str, object]]) -> Path:
-    """Writes a new .csv, .tsv or .json file."""
-    path = Path(name).expanduser().absolute()
-    if path.suffix not in (".csv", ".tsv", ".json"):
-        raise Usage(f"{path.name}: the name must end in .csv, .tsv or .json")
-    try:
-        with path.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            if path.suffix == ".json":
-                json.dump(list(records), file, indent=2)
-            elif records:
-                dialect = "excel" if path.suffix == ".csv" else "excel-tab"
-                writer = csv.DictWriter(file, list(records[0]), dialect=dialect, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(records)
-    except FileExistsError as error:
-        raise Usage(f"{path} already exists") from error
-    except OSError as error:
-        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
-    return path
 
 
 def _triple_text(influences: RunInfluences, labels: Sequence[str], width: int) -> str:

@@ -1,9 +1,7 @@
-"""A TracIn run's influences are shown by readable names, narrowed by keys, and written to files."""
+"""A TracIn run's influences are shown by readable names, and narrowed by keys."""
 
 from __future__ import annotations
 
-import csv
-import json
 import time
 from pathlib import Path
 
@@ -12,11 +10,8 @@ from driving import Console
 from records import add
 from screen_driving import Seen, look
 
-from kgops.errors import Usage
 from kgops.present import influences as finding
-from kgops.present.influences import RunInfluences
 from kgops.settings import Home
-from screens.influences_page import InfluenceFilter, as_records, write
 from storage import influences, runs
 from storage.database import Connection
 from storage.influences import Influence, TestTriple
@@ -114,26 +109,6 @@ def test_a_newer_run_that_traced_nothing_hides_no_influences(home: Path, conn: C
     add(conn, 2, workload="tracin", label="stopped", folder="0002-tracin", submitted_at=time.time())
     run = finding.newest(Home(home))
     assert run is not None and run.id == 1
-
-
-@pytest.mark.parametrize("ending", ["csv", "tsv", "json"])
-def test_what_is_shown_is_written_in_the_form_that_the_ending_names(
-    home: Path, conn: Connection, tmp_path: Path, ending: str
-) -> None:
-    traced(conn)
-    known: RunInfluences = finding.of_run(Home(home), 1)
-    shown = InfluenceFilter(side="proponents").of(known, known.tests[0])
-    path = write(str(tmp_path / f"out.{ending}"), as_records(known, known.tests[0], shown))
-    if ending == "json":
-        rows = json.loads(path.read_text())
-    else:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="," if ending == "csv" else "\t"))
-    assert [float(row["score"]) for row in rows] == [0.75, 0.25]
-    assert rows[0]["head_name"] == "Myanmar"
-    assert rows[1]["head_name"] == ODD
-    with pytest.raises(Usage, match="already exists"):
-        write(str(path), [])
 
 
 def test_a_run_is_followed_until_it_ends(run_cli: Console, conn: Connection) -> None:
