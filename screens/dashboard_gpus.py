@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present import gpu_cells, process_columns
-from kgops.present.areas import Values
+from kgops.present.areas import Values, area
 from kgops.present.formats import whole
 from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
 from kgops.present.gpus import expected_start
 from kgops.present.process_columns import OF_ALL_GPUS
-from kgops.present.rows import Column, Columns, Piece, Row, beside, joined, text_row
-from screens.widgets.curve_panels import curve_over_area
+from kgops.present.rows import Column, Columns, Piece, Row, beside, text_row
 
 if TYPE_CHECKING:
     from kgops.present.gpus import ExpectedStart, GpuUsage
@@ -154,12 +153,13 @@ def gpu_chart(title: str, values: Values, high: float, width: int, height: int) 
     """From zero to the most there can be; each line `width` wide."""
     room = width - _AXIS - 1
     padding: list[float | None] = [None] * (KEPT - len(values))
-    lines = curve_over_area([*padding, *values], room, height, 0.0, high or 1.0)
+    lines = area([*padding, *values], room, height, 0.0, high or 1.0)
     labels = [f"{high:,.0f}", *[""] * (height - 2), "0"]
     last = whole(values[-1] if values else None)
     out = [[Piece(f"{title:<{width - len(last)}}"), Piece(last, "strong")]]
     out += [
-        [Piece(f"{label:>{_AXIS}} ", "dim"), *joined(line)] for label, line in zip(labels, lines, strict=True)
+        [Piece(f"{label:>{_AXIS}} ", "dim"), Piece(line, "area")]
+        for label, line in zip(labels, lines, strict=True)
     ]
     left, middle, right = f"-{MINUTES} min", f"-{MINUTES // 2} min", "now"
     gap = room - len(left) - len(middle) - len(right)

@@ -31,6 +31,7 @@ _DARK = {
     "back": "#121212",
     "cursor": "#303030",
     "done": "#1f6b6f",
+    "area": "#2b8287",
     "track": "#1c2a2c",
 }
 _LIGHT = {
@@ -47,6 +48,7 @@ _LIGHT = {
     "back": "#ffffff",
     "cursor": "#dadada",
     "done": "#a6dcdf",
+    "area": "#7cc7cc",
     "track": "#e6f3f4",
 }
 # Blue, yellow and vermilion are distinct in every kind of colour blindness.
@@ -59,10 +61,11 @@ _SAFE = {
     "bad": "#ff8700",
     "other": "#af8787",
     "done": "#5f5f87",
+    "area": "#77779f",
     "track": "#26262e",
 }
 
-_GROUNDS = ("back", "cursor", "done", "track")
+_GROUNDS = ("back", "cursor", "done", "track", "area")
 
 _COLOURS = {"kgops-dark": _DARK, "kgops-light": _LIGHT, "kgops-safe": _SAFE}
 
@@ -96,12 +99,12 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
         tones = {name: Style(color=colours[name], bgcolor=back) for name in named}
         tones["head"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         tones["strong"] = Style(color=colours["strong"], bgcolor=back, bold=True)
-        tones["area"] = Style(color=colours["done"], bgcolor=back)
+        tones["area"] = Style(color=colours["area"], bgcolor=back)
         tones["field"] = Style(
             color=colours["strong"], bgcolor=colours["track" if back == colours["back"] else "done"]
         )
-        tones["area-warn"] = Style(color=colours["warn"], bgcolor=colours["done"])
-        tones["area-text"] = Style(color=colours["text"], bgcolor=colours["done"])
+        tones["area-warn"] = Style(color=colours["warn"], bgcolor=colours["area"])
+        tones["area-text"] = Style(color=colours["text"], bgcolor=colours["area"])
         tones["done"] = Style(color=colours["strong"], bgcolor=colours["done"])
         tones["track"] = Style(color=colours["text"], bgcolor=colours["track"])
         tones["tab"] = Style(color=colours["strong"], bgcolor=colours["cursor"], bold=True)

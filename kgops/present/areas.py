@@ -8,7 +8,7 @@ from kgops.jobs.numbers import line_between, mean, share_between
 
 Values = Sequence[float | None]
 
-_EIGHTHS = " ▁▂▃▄▅▆▇█"
+EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def small_area(values: Values, width: int, low: float | None = None, high: float | None = None) -> str:
@@ -26,7 +26,7 @@ def area(values: Values, width: int, height: int, low: float, high: float) -> li
         for value in spread_over(values, width)
     ]
     return [
-        "".join(_EIGHTHS[min(max(level - 8 * y, 0), 8)] for level in levels) for y in reversed(range(height))
+        "".join(EIGHTHS[min(max(level - 8 * y, 0), 8)] for level in levels) for y in reversed(range(height))
     ]
 
 

@@ -47,7 +47,7 @@ def _width_of(text: str) -> int:
 
 
 def fitted(text: str, columns: int) -> str:
-    """Cut the text to at most `columns` columns, with an ellipsis: at a word, unless that is a very long one."""
+    """Cut the text to at most `columns` columns, with an ellipsis."""
     text = drawn(text)
     if width_of(text) <= columns:
         return text
@@ -56,8 +56,7 @@ def fitted(text: str, columns: int) -> str:
         if width_of(kept + char) > columns - 1:
             break
         kept += char
-    whole_words = kept if text[len(kept)] == " " else kept.rpartition(" ")[0]
-    return (whole_words if width_of(whole_words) > columns * 2 // 3 else kept).rstrip() + "…"
+    return kept.rstrip() + "…"
 
 
 def shortened(names: Sequence[str], columns: int) -> list[str]:

@@ -33,6 +33,7 @@ from storage.reports import Event
 
 _DISK = "disk_mib"  # metric of what a run wrote
 _BAR = 24
+_WHOLE = 10  # MiB, from which fractions are not shown
 _START = "start"  # of a worker process on a CPU: before it read data
 _MODELS = ("best_model", "model")
 
@@ -149,6 +150,10 @@ def _origin(event: Event, when: When) -> Fact:
 # --- memory ---
 
 
+def _mib_text(mib: float | None) -> str:
+    return "" if mib is None else f"{mib:,.0f}" if mib >= _WHOLE else f"{mib:,.1f}"
+
+
 def memory(detail: RunDetail) -> Section:
     """The estimate by part at its peak, largest first, with a bar of each."""
     estimate = (detail.forecast or {}).get("estimate")
@@ -169,7 +174,7 @@ def memory(detail: RunDetail) -> Section:
     rows = []
     for name, mib in sorted(sizes.items(), key=lambda part: -part[1]) if largest else ():
         reached, bar = measured.get(name), "▇" * round(share_between(mib, 0.0, largest) * _BAR)
-        rows.append((name, f"{mib:,.1f}", "" if reached is None else f"{reached:,.1f}", Piece(bar, "data")))
+        rows.append((name, _mib_text(mib), _mib_text(reached), Piece(bar, "data")))
     phase = known.get("phase")
     below = [f"predicted peak: in {one_line(phase)}"] if isinstance(phase, str) and phase else []
     return section(columns, rows, below)

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.present.areas import Values, area, level_of, spread_over
+from kgops.present.areas import EIGHTHS, Values, area, level_of, spread_over
 from kgops.present.formats import fitted, padded, width_of
 from kgops.present.rows import BLANK, Piece, Row, beside, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
@@ -32,22 +32,6 @@ def braille(values: Values, width: int, height: int, low: float, high: float) ->
             grid[height - 1 - line][x // 2] |= (_RIGHT if x % 2 else _LEFT)[dot]
         before = level
     return ["".join(chr(0x2800 + dots) if dots else " " for dots in line) for line in grid]
-
-
-Cell = tuple[str, str]  # one character and its tone
-
-
-def curve_over_area(values: Values, width: int, height: int, low: float, high: float) -> list[list[Cell]]:
-    """Lines of cells: bright where the curve is, and darker below it."""
-    lines = area(values, width, height, low, high)
-    above = [" " * width, *lines]
-    return [
-        [
-            (char, "dim" if char == " " else "data" if over == " " else "area")
-            for char, over in zip(line, before, strict=True)
-        ]
-        for line, before in zip(lines, above, strict=False)
-    ]
 
 
 if TYPE_CHECKING:
@@ -173,25 +157,27 @@ def _panel(
     inner = width - _AXIS - 1
     x_axis = XAxis(curve, detail.run)
     values = x_axis.values(inner)
-    lines = curve_over_area(values, inner, height, low, high)
+    lines = area(values, inner, height, low, high)
     heading, named = _heading(curve, levels, width, number, marked)
-    at = {height - 1 - level_of(one.mib, low, high, 4 * height) // 4: one for one in reversed(levels)}
+    at = {}
+    for one in reversed(levels):
+        up, eighth = divmod(level_of(one.mib, low, high, 8 * height), 8)
+        at[height - 1 - up] = one, eighth + 1
     ticks = {height - 1: low, height // 2: high - (high - low) * (2 * (height // 2) + 1) / (2 * height)}
     ticks = {0: high, **(ticks if high > low else {})}
     out = [heading]
     for y, line in enumerate(lines):
         label = tick_label(short_amount(ticks[y]), ticks[y], _AXIS) if y in ticks else ""
         axis = Piece(f"{label:>{_AXIS}} ", "dim")
-        level = at.get(y)
         grid = _GRID if y in ticks and 0 < y < height - 1 else " "
-        drawn = _above(line, grid) if level is None else _across(line, level, named)
+        drawn = _across(line, *at[y], named) if y in at else _above(line, grid)
         out.append([axis, *drawn])
     return [*out, x_axis.labels(_AXIS + 1, inner)]
 
 
-def _above(line: Sequence[Cell], grid: str) -> list[Piece]:
+def _above(line: str, grid: str) -> list[Piece]:
     """The line of a tick where nothing else is."""
-    return joined((grid, "dim") if char == " " else (char, tone) for char, tone in line)
+    return joined((grid, "dim") if char == " " else (char, "area") for char in line)
 
 
 def chart_heading(name: str, number: int | None, marked: bool, width: int) -> list[Piece]:
@@ -243,9 +229,11 @@ def _words(name: str) -> str:
     return " ".join("GPU" if word == "gpu" else word for word in one_line(name).split("_"))
 
 
-def _across(line: Sequence[Cell], level: Level, named: Container[Level]) -> list[Piece]:
-    """Draws a level's line, through the area. A cell that is filled in part shows the line alone."""
-    drawn = [(level.sign, f"area-{level.tone}" if char == "█" else level.tone) for char, _ in line]
+def _across(line: str, level: Level, eighth: int, named: Container[Level]) -> list[Piece]:
+    """Draws a level's line, on the area where that reaches the `eighth` of the cell."""
+    drawn = [
+        (level.sign, f"area-{level.tone}" if EIGHTHS.index(char) >= eighth else level.tone) for char in line
+    ]
     name = "" if level in named else f"{level.sign} {level.name} "
     drawn[: len(name)] = [(char, level.tone) for char in name]
     return joined(drawn)

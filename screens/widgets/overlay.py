@@ -13,7 +13,7 @@ from screens.widgets.curve_panels import braille
 
 _BLANK = 0x2800
 LETTERS = "ABCDEFGH"  # work on any terminal, without colour
-HUES = ("accent", "warn", "good", "other", "bad", "strong", "dim", "head")
+HUES = ("accent", "warn", "other", "data", "bad", "strong", "dim", "good")  # green is for the best last
 Cell = tuple[str, str]  # one character and its tone
 
 
