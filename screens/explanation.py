@@ -11,7 +11,6 @@ from textual.binding import Binding
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from kgops.present.explained_run import (
-    RETRAINED,
     ExplainedRun,
     prediction_of,
     read_explained_run,
@@ -20,14 +19,13 @@ from kgops.present.explained_run import (
 from kgops.present.explanation_pictures import text_lines
 from kgops.present.explanations import ExplainedPrediction
 from kgops.present.formats import amount
-from kgops.present.rows import BLANK, Column, Columns, Piece, Row, joined, stacked, text_row, text_rows
+from kgops.present.result_sections import facts, paths, retrained
+from kgops.present.rows import BLANK, Piece, Row, drawn, joined, stacked, text_row, text_rows
 from kgops.present.wording import going, state_of
 from screens.actions import ScreenName
 from screens.background import begin
 from screens.feed_state import OneRun
-from screens.influences_page import path_lines
 from screens.run_screen import RunScreenBase
-from screens.widgets.bar import part_bar
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import StorageError
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
-_BAR = 10  # columns
 _DRAWN = {"━": "data", "╌": "warn", **dict.fromkeys("─│┌┐└┘├┤┬┴┼▲▼◀▶", "dim")}
 _MOST_LISTED = 6  # predictions in sight above the details
 _MOST_PATHS = 3
@@ -209,8 +206,10 @@ def _detail_rows(
     sections += [text_rows(text, width, "warn") for text in notes]
     if one.facts:
         drawing = [_drawn(line) for line in text_lines(explained.graph(one), max(width, 40))]
-        sections += [[*drawing, BLANK], _triples(one, width), _paths(one, width) if one.has_paths else []]
-    sections.append(_retrained(explained, one, width))
+        sections += [[*drawing, BLANK], drawn(facts(one), width), drawn(paths(one, _MOST_PATHS), width)]
+    found = explained.verification
+    said = text_rows(found.sentence, width, "dim") if found is not None else []
+    sections.append([*drawn(retrained(found, one), width), *said])
     return stacked(sections)
 
 
@@ -222,51 +221,3 @@ def _drawn(line: str) -> Row:
 def _verdict(one: ExplainedPrediction, width: int) -> list[Row]:
     tone = "warn" if one.trouble else "strong" if one.lost else "text"
     return text_rows(verdict_of(one), width, tone)
-
-
-def _triples(one: ExplainedPrediction, width: int) -> list[Row]:
-    columns = Columns(
-        (
-            Column("EFFECTS", 8, right=True),
-            Column("", _BAR),
-            Column("head · relation · tail", 30, grows=True),
-            Column("about", 12),
-        ),
-        width,
-    )
-    rows = [columns.heading()]
-    largest = max((abs(fact.effect) for fact in one.facts if fact.effect is not None), default=0.0)
-    for fact in one.facts:
-        effect = "n/a" if fact.effect is None else f"{fact.effect:+.3g}"
-        words = " · ".join(map(one_line, fact.triple))
-        about = "same two" if fact.pair else ""
-        effect_size = abs(fact.effect or 0.0) / largest if largest else 0.0
-        bar = part_bar(effect_size, _BAR, "data" if (fact.effect or 0.0) < 0 else "warn")
-        rows.append(columns.row((Piece(effect, "strong"), bar, Piece(words), Piece(about, "dim"))))
-    return rows
-
-
-def _paths(one: ExplainedPrediction, width: int) -> list[Row]:
-    """Of those that support it, each as strong as its weakest triple."""
-    heading = Row(
-        (Piece("PATHS", "head"), Piece("  from head to tail, by the effect of the weakest triple", "dim"))
-    )
-    rows = [heading]
-    for path in one.evidence[:_MOST_PATHS]:
-        first, *others = path.words
-        rows += path_lines([f"{path.effect:>+8.3g}  {first}", *others], width, indent=10)
-    return rows if len(rows) > 1 else [heading, text_row("none of two or three triples", width, "dim")]
-
-
-def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) -> list[Row]:
-    """What --verify found: the sentence about all predictions, and this one's mean ranks."""
-    found = explained.verification
-    if found is None:
-        return []
-    ranks = found.ranks.get(one.number, {})
-    columns = Columns((Column("RETRAINED", 26), Column("mean rank of this answer", 24, right=True)), width)
-    rows = [columns.heading()]
-    for key, name in RETRAINED.items():
-        if key in ranks:
-            rows.append(columns.row((Piece(name), Piece(amount(ranks[key]), "strong"))))
-    return [*rows, *text_rows(found.sentence, width, "dim")]

@@ -11,10 +11,12 @@ from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, table
-from kgops.present.influences import rest_of
+from kgops.present.influences import RunInfluences, read
+from kgops.present.result_sections import test_triple, title_of_test
+from kgops.present.rows import printed
 from kgops.workloads.results import Result, leaves
-from storage import influences, reports
-from storage.influences import Influence, TestTriple
+from storage import reports
+from storage.influences import TestTriple
 from storage.runs import UNFINISHED, Run
 
 _SELF_INFLUENCE = "self_influence"
@@ -38,9 +40,8 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
     (positive) or lowered it (negative)."""
     session = existing()
     run = session.run(name)
-    every = influences.tests_of(session.conn, run.id)
-    tests = [one for one in every if test in (None, one.test)]
-    rest = rest_of(session.conn, run, len(every), top)
+    found = read(session.conn, run, top)
+    tests = [one for one in found.tests if test in (None, one.test)]
     if not tests:
         which = "" if test is None else f" {test}"
         traces = leaves(run.workload, "influences")
@@ -48,24 +49,21 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
         unfinished = f": it is {run.state.replace('_', ' ')}" if is_unfinished else ""
         raise Usage(
             f"run {run.id} ({run.workload}) has no test triple{which}{unfinished}",
-            _self_influence_hint(session, run) or rest or _hint(run, test, every),
+            _self_influence_hint(session, run) or found.rest or _hint(found, test),
         )
-    if rest is not None:
-        tell(f"Note: {one_line(rest)}.")
+    if found.rest is not None:
+        tell(f"Note: {one_line(found.rest)}.")
     if as_json:
-        print_json([_as_table(session, run, one, top) for one in tests])
+        print_json([_as_table(found, one, top) for one in tests])
         return
-    if test is None and len(tests) > 1:
-        for line in _overview(session, run, tests):
-            say(line)
-        return
-    for line in page(session, run, tests[0], top):
+    for line in _page(found, tests[0], top) if len(tests) == 1 else _overview(found, tests):
         say(line)
 
 
-def _hint(run: Run, test: int | None, every: list[TestTriple]) -> str:
+def _hint(found: RunInfluences, test: int | None) -> str:
     """Return where to find what the run has, or which run would have influences."""
-    if test is not None and every:
+    run = found.run
+    if test is not None and found.tests:
         return f"`kgops influences {run.id}` lists its test triples"
     if leaves(run.workload, "influences") and run.state in UNFINISHED:
         return f"`kgops logs -f {run.id}` follows it"
@@ -83,58 +81,28 @@ def _self_influence_hint(session: Session, run: Run) -> str | None:
     return f"this run computed self-influences: {session.folder(run).path / files[0]}" if files else None
 
 
-def page(session: Session, run: Run, test: TestTriple, top: int) -> list[str]:
+def _page(found: RunInfluences, test: TestTriple, top: int) -> list[str]:
     """Return one test triple with its strongest influences, with readable names."""
-    names = influences.names(session.conn, run.id)
-    strongest = _strongest(influences.of_test(session.conn, run.id, test.test), top)
-    scored = f", {test.candidates:,} training triples" if test.candidates is not None else ""
-    out = [f"test {test.test} · {_named(names, test.head, test.relation, test.tail)}{scored}"]
-    if test.trouble:
-        return [*out, f"  {one_line(test.trouble)}"]
-    rows = [
-        (f"{i.score:+.4g}", *(names.get(label, label) for label in (i.head, i.relation, i.tail)))
-        for i in strongest
-    ]
-    return out + [
-        "  " + line for line in table(("SCORE", "HEAD", "RELATION", "TAIL"), rows, right=frozenset({"SCORE"}))
-    ]
+    lines = [one_line(test.trouble)] if test.trouble else printed(test_triple(found, test, top))[1:]
+    return [title_of_test(found, test), *(f"  {line}" for line in lines)]
 
 
-def _overview(session: Session, run: Run, tests: list[TestTriple]) -> list[str]:
-    names = influences.names(session.conn, run.id)
+def _overview(found: RunInfluences, tests: list[TestTriple]) -> list[str]:
     rows = []
     for test in tests:
-        strongest = _strongest(influences.of_test(session.conn, run.id, test.test), 1)[:1]
-        best = strongest[0] if strongest else None
-        rows.append(
-            (
-                str(test.test),
-                _named(names, test.head, test.relation, test.tail),
-                UNKNOWN if best is None else f"{best.score:+.4g}",
-                test.trouble or (_named(names, best.head, best.relation, best.tail) if best else "none"),
-            )
-        )
+        best = next(iter(found.strongest(test, 1)), None)
+        score, words = (UNKNOWN, "none") if best is None else (f"{best.score:+.4g}", found.words(best))
+        rows.append((str(test.test), found.words(test), score, test.trouble or words))
     return table(("TEST", "TRIPLE", "SCORE", "STRONGEST"), rows, right=frozenset({"TEST", "SCORE"}))
 
 
-def _strongest(scored: list[Influence], top: int) -> list[Influence]:
-    """Return the `top` strongest of each sign, highest score first."""
-    return [one for one in scored if abs(one.rank) <= top]
-
-
-def _named(names: dict[str, str], *labels: str) -> str:
-    return " · ".join(one_line(names.get(label, label)) for label in labels)
-
-
-def _as_table(session: Session, run: Run, test: TestTriple, top: int) -> dict[str, object]:
-    strongest = _strongest(influences.of_test(session.conn, run.id, test.test), top)
-    names = influences.names(session.conn, run.id)
-    return {**asdict(test), "influences": [asdict(one) for one in strongest], "names": names}
+def _as_table(found: RunInfluences, test: TestTriple, top: int) -> dict[str, object]:
+    strongest = [asdict(one) for one in found.strongest(test, top)]
+    return {**asdict(test), "influences": strongest, "names": found.names}
 
 
 def summary(session: Session, run: Run) -> list[str]:
     """Return the lines for the end of a run: its first test triple, and the command for the others."""
-    tests = influences.tests_of(session.conn, run.id)
     metrics = reports.metrics(session.conn, run.id)
     if f"{_SELF_INFLUENCE}_total" in metrics:
         total, mean, largest = (
@@ -142,10 +110,11 @@ def summary(session: Session, run: Run) -> list[str]:
         )
         many = amount(metrics.get("train_triples"))
         return [f"self-influence of {many} training triples: total {total}, mean {mean}, largest {largest}"]
-    first = next((test for test in tests if test.trouble is None), None)
+    found = read(session.conn, run)
+    first = next((test for test in found.tests if test.trouble is None), None)
     if first is None:
         return []
-    out = page(session, run, first, 5)
-    if len(tests) > 1:
-        out.append(f"{amount(len(tests))} test triples: `kgops influences {run.id}` lists them.")
+    out = _page(found, first, 5)
+    if len(found.tests) > 1:
+        out.append(f"{amount(len(found.tests))} test triples: `kgops influences {run.id}` lists them.")
     return out

@@ -5,27 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from kgops.jobs.text import one_line
-from kgops.present.formats import table
-from kgops.present.predictions import COLUMNS, NUMBERS, AnsweredQuestion, read_answers
+from kgops.present import result_sections
+from kgops.present.rows import Section, printed
 
 _ANSWERS, _QUESTIONS, _PREDICTIONS, _PATHS = 10, 3, 5, 3  # shown
-_HEADS = tuple(map(str.upper, COLUMNS))
-_RIGHT = frozenset(map(str.upper, NUMBERS))
-_PAIRS = {"parallel": "same two entities", "inverse": "same two entities, turned round"}
 
 
 def answers(results: Path) -> list[str]:
     """Return the first questions with their best answers, and where all of them are; nothing without answers."""
-    found = read_answers(results, questions=_QUESTIONS + 1, answers=_ANSWERS + 1)
-    lines = [line for one in found[:_QUESTIONS] for line in _question(one)]
-    is_more = len(found) > _QUESTIONS or any(len(one.answers) > _ANSWERS for one in found)
+    found, is_more = result_sections.answers(results, questions=_QUESTIONS, most=_ANSWERS)
+    lines = [line for title, shown in found for line in (title, *_indented(shown))]
     return [*lines, *([f"all answers: {results / 'predictions.csv'}"] if is_more else [])]
 
 
-def _question(one: AnsweredQuestion) -> list[str]:
-    rows = [answer.cells for answer in one.answers[:_ANSWERS]]
-    asked = " · ".join(map(one_line, one.text))
-    return [f"question {one.number} · {asked}", *("  " + line for line in table(_HEADS, rows, right=_RIGHT))]
+def _indented(shown: Section) -> list[str]:
+    return [f"  {line}" for line in printed(shown)[1:]]
 
 
 def explanations(results: Path) -> list[str]:
@@ -37,20 +31,8 @@ def explanations(results: Path) -> list[str]:
     found, has_more = read_explanations(results, predictions=_PREDICTIONS)
     lines = []
     for one in found:
-        rows = [
-            (
-                str(n),
-                "n/a" if fact.effect is None else f"{fact.effect:+.4g}",
-                *map(one_line, fact.triple),
-                _PAIRS.get(fact.pair, ""),
-            )
-            for n, fact in enumerate(one.facts, 1)
-        ]
-        heads = ("NO.", "EFFECT", "HEAD", "RELATION", "TAIL", "ABOUT")
-        listed = table(heads, rows, right=frozenset(heads[:2])) if rows else []
-        paths = [(f"{path.effect:+.4g}", one_line(str(path))) for path in one.evidence[:_PATHS]]
-        listed += table(("EFFECT", "PATH"), paths, right=frozenset(["EFFECT"])) if paths else []
-        lines += [title_of_prediction(one), *(f"  {line}" for line in listed), f"  {verdict_of(one)}"]
+        listed = [*_indented(result_sections.facts(one)), *_indented(result_sections.paths(one, _PATHS))]
+        lines += [title_of_prediction(one), *listed, f"  {verdict_of(one)}"]
     if any(one.facts for one in found):
         lines.append(limits_of(found[0]))
     verified = read_verification(results) if found else None

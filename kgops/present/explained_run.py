@@ -23,12 +23,6 @@ from storage.database import open_reader
 from storage.runs import Run
 
 _MOST_PREDICTIONS = 200  # read of a run
-RETRAINED = {
-    "retrained_all": "with all triples",
-    "retrained": "without these",
-    "retrained_put_back": "one of them put back",
-    "retrained_random": "without random ones",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,6 @@ class ExplainedPrediction:
     facts: tuple[ExplainingFact, ...]
     smallest: bool | None = None  # see `explanation_files.Explained`
     paths: tuple[ExplainingPath, ...] = ()  # strongest first
-    has_paths: bool = True  # otherwise nobody looked for them
 
     @property
     def evidence(self) -> list[ExplainingPath]:
@@ -147,8 +146,7 @@ def read_explanations(results: Path, *, predictions: int | None) -> tuple[list[E
     whole = predictions is None
     groups, is_part = _groups(results / f"{EXPLANATIONS}.csv", whole)
     paths = dict(_groups(results / PATHS, whole)[0])
-    looked = (results / PATHS).is_file()
-    found = [_explained(number, rows, paths.get(number, []), looked) for number, rows in groups]
+    found = [_explained(number, rows, paths.get(number, [])) for number, rows in groups]
     return found[:predictions], is_part or len(found) > len(found[:predictions])
 
 
@@ -170,7 +168,7 @@ def _groups(path: Path, whole: bool) -> tuple[list[tuple[str, list[dict[str, str
 
 
 def _explained(
-    number: str, rows: list[dict[str, str]], path_rows: list[dict[str, str]], has_paths: bool
+    number: str, rows: list[dict[str, str]], path_rows: list[dict[str, str]]
 ) -> ExplainedPrediction:
     first = rows[0]
     numbers = {name: number_in_cell(first.get(name)) for name in _NUMBERS}
@@ -196,7 +194,6 @@ def _explained(
         tuple(facts) if first.get("fact") else (),
         {"yes": True, "no": False}.get(first.get("smallest") or ""),
         tuple(_paths(_triple(first, "")[0], path_rows)),
-        has_paths,
     )
 
 

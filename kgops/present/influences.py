@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 from kgops.errors import NoSuchRun, Unavailable
 from kgops.jobs.bundled import bundled_folder
 from kgops.jobs.files import open_regular
+from kgops.jobs.text import one_line
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
@@ -52,6 +53,15 @@ class RunInfluences:
     def name_of(self, label: str) -> str:
         return self.names.get(label, label)
 
+    def words(self, triple: TestTriple | Influence) -> str:
+        """Readable names of the triple."""
+        labels = (triple.head, triple.relation, triple.tail)
+        return " · ".join(one_line(self.name_of(label)) for label in labels)
+
+    def strongest(self, test: TestTriple, most: int) -> list[Influence]:
+        """So many of each sign, highest score first."""
+        return [one for one in self.by_test.get(test.test, ()) if abs(one.rank) <= most]
+
 
 def newest(home: Home, model_of: int | None = None) -> Run | None:
     """The newest run with a TracIn part that has test triples; otherwise the newest with such a part. `model_of`: only
@@ -81,13 +91,18 @@ def of_run(home: Home, number: int) -> RunInfluences:
         run = runs.get(conn, number)
         if run is None:
             raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
-        tests = tuple(influences.tests_of(conn, number))
-        by_test = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
-        top = max(map(_asked, tests, by_test.values()), default=None)
-        rest = rest_of(conn, run, len(tests), top)
-        return RunInfluences(run, tests, by_test, influences.names(conn, number), rest)
+        return read(conn, run)
     finally:
         conn.close()
+
+
+def read(conn: Connection, run: Run, top: int | None = None) -> RunInfluences:
+    """`top`: how many of each sign somebody asked for."""
+    tests = tuple(influences.tests_of(conn, run.id))
+    by_test = {one.test: tuple(influences.of_test(conn, run.id, one.test)) for one in tests}
+    top = max(map(_asked, tests, by_test.values()), default=None) if top is None else top
+    rest = _rest_of(conn, run, len(tests), top)
+    return RunInfluences(run, tests, by_test, influences.names(conn, run.id), rest)
 
 
 def _asked(test: TestTriple, found: Sequence[Influence]) -> int:
@@ -96,7 +111,7 @@ def _asked(test: TestTriple, found: Sequence[Influence]) -> int:
     return most + 1 if len(found) < (test.candidates or 0) else most
 
 
-def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:
+def _rest_of(conn: Connection, run: Run, tests: int, top: int | None) -> str | None:
     """Which file has the rest, where the database keeps fewer test triples or fewer than `top` influences of each."""
     total: float = reports.metrics(conn, run.id).get("tests", tests)
     kept = []

@@ -9,10 +9,9 @@ from typing import Any
 
 from kgops.jobs import toml
 from kgops.jobs.text import one_line
-from kgops.present import run_sections
+from kgops.present import result_sections, run_sections
 from kgops.present.curve_chart import Clock, draw, short
 from kgops.present.explained_run import (
-    RETRAINED,
     ExplainedRun,
     limits_of,
     title_of_prediction,
@@ -20,7 +19,6 @@ from kgops.present.explained_run import (
 )
 from kgops.present.explanation_pictures import picture_of
 from kgops.present.explanations import ExplainedPrediction
-from kgops.present.formats import amount
 from kgops.present.glance import differing_options
 from kgops.present.html_page import (
     Number,
@@ -39,11 +37,10 @@ from kgops.present.html_page import (
 from kgops.present.influences import RunInfluences
 from kgops.present.metric_order import curve_rank, headlines, title_of
 from kgops.present.pictures import as_inline_svg
-from kgops.present.predictions import COLUMNS, NUMBERS, read_answers
 from kgops.present.quality import quality_rows
 from kgops.present.run_detail import Curve, RunDetail
 from kgops.workloads.results import Result, leaves
-from storage.influences import Influence, TestTriple
+from storage.influences import TestTriple
 from storage.runs import Run
 
 _LOG_LINES = 200
@@ -55,7 +52,6 @@ _LEFT_THERE: dict[Result, str] = {
     "explanations": "Explanations",
 }
 _BEST = "best_valid_mrr"
-_PATH_HEADS = ("EFFECT", "PATH FROM HEAD TO TAIL")
 _ONLY_RETRAINING = (
     "Only retraining shows that the model needs these triples (--verify). "
     "Nothing here shows that the prediction is true."
@@ -210,7 +206,6 @@ _MOST_EXPLAINED = 20
 _MOST_QUESTIONS = 10
 _MOST_ANSWERS = 20
 _SMALLEST = 0.8  # of a picture's size, for its letters
-_HEADS = ("effect alone", "head", "relation", "tail")
 
 
 def traces(influences: RunInfluences, start: int, stop: int) -> str:
@@ -223,41 +218,20 @@ def traces(influences: RunInfluences, start: int, stop: int) -> str:
 
 
 def _test_triple(influences: RunInfluences, test: TestTriple) -> str:
-    candidates = f", {test.candidates:,} training triples compared" if test.candidates is not None else ""
-    head = f"test {test.test} · {_triple(influences, test.head, test.relation, test.tail)}{candidates}"
-    if test.trouble is not None:
-        return f"<p>{_line(head)}: <strong>{_line(test.trouble)}</strong></p>"
-    rows = [_influence(influences, one) for one in _strongest(influences.by_test.get(test.test, ()))]
-    return f"<p>{_line(head)}</p>\n{table(('score', 'head', 'relation', 'tail'), rows, right=(0,))}"
-
-
-def _strongest(influences: tuple[Influence, ...]) -> list[Influence]:
-    return [one for one in influences if abs(one.rank) <= _MOST_EACH]
-
-
-def _influence(influences: RunInfluences, one: Influence) -> tuple[str, ...]:
-    labels = (one.head, one.relation, one.tail)
-    return (f"{one.score:+.4g}", *(one_line(influences.name_of(label)) for label in labels))
-
-
-def _triple(influences: RunInfluences, *labels: str) -> str:
-    return " · ".join(influences.name_of(label) for label in labels)
-
-
-def _line(value: str) -> str:
-    return text(one_line(value))
+    trouble = f": <strong>{text(one_line(test.trouble))}</strong>" if test.trouble is not None else ""
+    title = text(result_sections.title_of_test(influences, test))
+    return (
+        f"<p>{title}{trouble}</p>\n{section_table(result_sections.test_triple(influences, test, _MOST_EACH))}"
+    )
 
 
 def answers(detail: RunDetail) -> str:
     """HTML of the first answers to the first questions; empty where there are none."""
-    found = read_answers(detail.path / "results", questions=_MOST_QUESTIONS + 1, answers=_MOST_ANSWERS + 1)
-    out = []
-    for one in found[:_MOST_QUESTIONS]:
-        rows = [answer.cells for answer in one.answers[:_MOST_ANSWERS]]
-        right = tuple(range(len(NUMBERS)))
-        out.append(f"<p>{_line(' · '.join(one.text))}</p>\n{table(COLUMNS, rows, right=right)}")
-    if len(found) > _MOST_QUESTIONS or any(len(one.answers) > _MOST_ANSWERS for one in found):
-        out.append(f'<p class="dim">the first; all are in {text(str(detail.path / "results"))}</p>')
+    results = detail.path / "results"
+    found, is_more = result_sections.answers(results, questions=_MOST_QUESTIONS, most=_MOST_ANSWERS)
+    out = [f"<p>{text(title)}</p>\n{section_table(shown)}" for title, shown in found]
+    if is_more:
+        out.append(f'<p class="dim">the first; all are in {text(str(results))}</p>')
     return "\n".join(out)
 
 
@@ -279,17 +253,11 @@ def _explanation(explained: ExplainedRun, one: ExplainedPrediction) -> str:
     said = f"<p><strong>{text(title_of_prediction(one))}</strong></p>\n<p>{text(verdict_of(one))}</p>"
     if not one.facts:
         return said
-    rows = [
-        (None if fact.effect is None else f"{fact.effect:+.4g}", *map(one_line, fact.triple))
-        for fact in one.facts
-    ]
     picture = picture_of(explained.graph(one), title_of_prediction(one))
     # A picture too wide to be read beside the list goes below it.
     drawn = f'<div style="flex-basis: {round(picture.width * _SMALLEST)}px">{as_inline_svg(picture)}</div>'
-    paths = [(f"{path.effect:+.4g}", str(path)) for path in one.evidence]
-    listed = table(_PATH_HEADS, paths, right=(0,)) if paths else ""
-    ranks = explained.verification.ranks.get(one.number, {}) if explained.verification else {}
-    again = [(RETRAINED[kind], amount(ranks[kind])) for kind in RETRAINED if kind in ranks]
-    checked = table(("RETRAINED", "MEAN RANK"), again, right=(1,)) if again else ""
-    beside = f'<div class="beside-picture"><div>{table(_HEADS, rows, right=(0,))}</div>{drawn}</div>'
+    facts = section_table(result_sections.facts(one))
+    beside = f'<div class="beside-picture"><div>{facts}</div>{drawn}</div>'
+    listed = section_table(result_sections.paths(one))
+    checked = section_table(result_sections.retrained(explained.verification, one))
     return "\n".join(part for part in (said, beside, listed, checked) if part)

@@ -95,10 +95,10 @@ def test_paths_are_read_as_they_are_walked(tmp_path: Path) -> None:
     explained = [Explained(1, TRIPLE, facts=[Fact(there, -0.5, "")], paths=paths)]
     write_csv(tmp_path / "explanations.csv", explained)
     ((before,), _) = read_explanations(tmp_path, predictions=None)
-    assert not before.has_paths and not before.paths  # nobody looked for them
+    assert not before.paths  # nobody looked for them
     write_paths(tmp_path / "paths.csv", explained)
     ((one,), _) = read_explanations(tmp_path, predictions=1)
-    assert one.has_paths and len(one.paths) == 2
+    assert len(one.paths) == 2
     (path,) = one.evidence
     assert (str(path), path.effect) == ("A ─R→ C ←S─ B", -0.25)
     assert [*path.triples] == [("a", "r", "c"), ("b", "s", "c")]

@@ -238,7 +238,7 @@ def test_explanations_have_pictures_beside_their_list_in_the_report(
     assert "Only retraining shows that the model needs these triples" in page and "with all triples" in page
     (table,) = run_cli.home.glob("runs/*/results/paths.csv")
     effects = [row["path_effect"] for row in csv.DictReader(table.read_text().splitlines())]
-    assert ("PATH FROM HEAD TO TAIL" in page) == any(float(effect) < 0 for effect in effects)
+    assert ("from head to tail, by the effect" in page) == any(float(effect) < 0 for effect in effects)
 
 
 def test_sufficient_sets_are_verified_by_training_with_them_added(run_cli: Console, trained: Path) -> None:
