@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import say_result, tell
 from kgops.cli.session import for_writing
 from kgops.experiments.claims import NOT_YET, Measured, Page, page
 from kgops.experiments.comparison import Context, run_comparison
@@ -58,11 +58,7 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
         for one in comparisons(name, quick=quick, data=data, gpu=on_gpu):
             run_comparison(context, one, shlex.join(arguments), afresh=afresh)
     found = page(session.conn)
-    if as_json:
-        print_json(found.as_table())
-        return
-    for line in lines(found, columns()):
-        say(line)
+    say_result(as_json, lambda: found.as_table(), lambda: lines(found, columns()))
     tell(f"It took {duration(time.monotonic() - begun)}.")
 
 

@@ -9,7 +9,7 @@ import click
 
 from kgops.cli.bench_page import change_table, quartiles, ratio, spread_table
 from kgops.cli.bench_show import find, is_number
-from kgops.cli.output import print_json, say
+from kgops.cli.output import print_json, say_lines
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.experiments.benchmark_results import (
@@ -64,8 +64,7 @@ def command(one: str, other: str, as_json: bool) -> None:
         print_json(tables if len(tables) > 1 or not is_number(one) else tables[0])
         return
     for i, pair in enumerate(chosen):
-        for line in ([""] if i else []) + _lines(session.conn, *pair):
-            say(line)
+        say_lines(([""] if i else []) + _lines(session.conn, *pair))
 
 
 def _of_number(known: Sequence[Series], bench: Bench) -> Series:

@@ -6,9 +6,9 @@ import shlex
 
 import click
 
-from kgops.cli.bench_page import page
+from kgops.cli.bench_page import say_bench
 from kgops.cli.command_line import job_by_name
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import tell
 from kgops.cli.session import for_writing
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.variants import combinations, read_axis, variants
@@ -56,10 +56,4 @@ def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_jso
     bench = run_comparison(
         Context(session.home, session.conn, tell), comparison, shlex.join(arguments), afresh=afresh
     )
-    if as_json:
-        from kgops.experiments.export import as_table
-
-        print_json(as_table(session.conn, bench))
-        return
-    for line in page(session.conn, bench):
-        say(line)
+    say_bench(session.conn, bench, as_json)

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from kgops.cli.output import say_result
+from kgops.experiments import export
 from kgops.experiments.benchmark_results import RULE as TIME_RULE
 from kgops.experiments.benchmark_results import Change, Result, Series, answers, seconds_of
 from kgops.experiments.fingerprint import machine_line
@@ -15,6 +17,10 @@ from kgops.present.formats import UNKNOWN, amount, columns, local_time, seconds_
 from storage import benches
 from storage.benches import Bench
 from storage.database import Connection
+
+
+def say_bench(conn: Connection, bench: Bench, as_json: bool) -> None:
+    say_result(as_json, lambda: export.as_table(conn, bench), lambda: page(conn, bench))
 
 
 def page(conn: Connection, bench: Bench) -> list[str]:

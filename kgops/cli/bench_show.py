@@ -6,8 +6,7 @@ import click
 
 from kgops.cli import bench_page
 from kgops.cli.bench_claims import lines
-from kgops.cli.bench_page import page
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import print_json, say_lines, say_result, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.experiments import benchmark_results
@@ -52,15 +51,11 @@ def command(words: tuple[str, ...], over_time: bool, limit: int, as_json: bool) 
         return
     if of_claims:
         found = claims(session.conn)
-        if as_json:
-            print_json(found.as_table())
-            return
-        for line in lines(found, columns()):
-            say(line)
+        say_result(as_json, lambda: found.as_table(), lambda: lines(found, columns()))
         return
     if all(map(is_number, words)) and words and not over_time:
         for name in words:
-            _show(session, find(session, name), as_json)
+            bench_page.say_bench(session.conn, find(session, name), as_json)
         return
     _list(session, words, over_time, limit, as_json)
 
@@ -84,16 +79,6 @@ def _no_such(name: str) -> Usage:
     return Usage(f"there is no benchmark {name!r:.60}", "`kgops bench show` lists benchmarks")
 
 
-def _show(session: Session, bench: Bench, as_json: bool) -> None:
-    if as_json:
-        from kgops.experiments import export
-
-        print_json(export.as_table(session.conn, bench))
-        return
-    for line in page(session.conn, bench):
-        say(line)
-
-
 def _list(session: Session, words: tuple[str, ...], over_time: bool, limit: int, as_json: bool) -> None:
     known = benchmark_results.ResultReader().read(session.conn)
     if words and all(map(is_number, words)):
@@ -114,5 +99,4 @@ def _list(session: Session, words: tuple[str, ...], over_time: bool, limit: int,
         return
     in_full = bench_page.over_time_lines if over_time else bench_page.answer_lines
     lines = [line for one in shown for line in (*in_full(one), "")] if words or over_time else []
-    for line in (*(lines or [*bench_page.list_lines(shown), ""]), *bench_page.rule_lines()):
-        say(line)
+    say_lines((*(lines or [*bench_page.list_lines(shown), ""]), *bench_page.rule_lines()))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.output import print_json, say, write_page
+from kgops.cli.output import print_json, say_lines, write_page
 from kgops.cli.session import Session, existing, is_far, is_filter
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
@@ -59,8 +59,7 @@ def command(
             elif as_json:
                 print_json({"name": found.names, "fingerprint": found.fingerprints, **as_table(found)})
             else:
-                for line in page(found, everything=everything):
-                    say(line)
+                say_lines(page(found, everything=everything))
         return
     session = existing()
     chosen = session.matching(names)
@@ -75,11 +74,8 @@ def command(
             {**as_table(comparison), "quality": [[asdict(one) for one in groups] for groups in qualities]}
         )
         return
-    for line in [
-        *page(comparison, everything=everything),
-        *_quality(comparison, qualities, everything=everything),
-    ]:
-        say(line)
+    say_lines(page(comparison, everything=everything))
+    say_lines(_quality(comparison, qualities, everything=everything))
 
 
 def _check_count(count: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from kgops.cli.output import say, tell
+from kgops.cli.output import say, say_lines, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.settings import Home
@@ -62,8 +62,7 @@ def _first_run() -> int:
     given.pop("again")
     code = start(demo_job(), given)
     if code == 0:
-        for line in after_the_first(existing().run("last").id, called()):
-            say(line)
+        say_lines(after_the_first(existing().run("last").id, called()))
     return code
 
 
@@ -121,8 +120,7 @@ def _make(tour_home: Home, *, real: bool) -> None:
     if tour.real:
         say(f"  {' and '.join(str(run.id) for run in tour.real)} really trained just now")
     say(f"  {tour.running} is running, and {' and '.join(map(str, tour.waiting))} wait for it")
-    for line in next_steps(tour_home, tour.sample[0], called()):
-        say(line)
+    say_lines(next_steps(tour_home, tour.sample[0], called()))
 
 
 def next_steps(tour_home: Home, first: int, name: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from kgops.cli.gpus_page import View, dotted, page, piped_lines
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import say, say_lines, say_result, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_name
@@ -70,13 +70,9 @@ def command(ctx: click.Context, as_json: bool, watch: bool, hosts: str | None) -
         if any(process.started_at is not None for gpu in view.gpus for process in gpu.processes or ()):
             time.sleep(_CPU_S)
             view = _view(snapshot, reader, session)
-    if as_json:
-        print_json(_as_table(view))
-    else:
-        for line in page(view, shutil.get_terminal_size().columns):
-            say(line)
-        if sys.stdout.isatty():
-            say("--watch updates this every second")
+    say_result(as_json, lambda: _as_table(view), lambda: page(view, shutil.get_terminal_size().columns))
+    if not as_json and sys.stdout.isatty():
+        say("--watch updates this every second")
     ctx.exit(1 if _has_trouble(view.snapshot) else 0)
 
 
@@ -153,8 +149,7 @@ def _print_lines(view: View, as_json: bool) -> None:
 
         say(json.dumps(_as_table(view)))
     else:
-        for line in piped_lines(view):
-            say(line)
+        say_lines(piped_lines(view))
     sys.stdout.flush()
 
 

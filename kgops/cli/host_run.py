@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import print_json, say, say_lines, tell
 from kgops.errors import Unavailable, Usage
 from kgops.hosts import registry
 from kgops.hosts.ask import Answer, ask
@@ -40,8 +40,7 @@ def show_there(name: str, *, as_json: bool) -> None:
     if answer.problem is not None:
         raise refused(answer)
     if not as_json:
-        for line in from_bytes(answer.out).splitlines():
-            say(one_line(line, 4_000))
+        say_lines(one_line(line, 4_000) for line in from_bytes(answer.out).splitlines())
         return
     try:
         found = json.loads(answer.out)
@@ -137,8 +136,7 @@ def start_on_host(job: Job, name: str, given: dict[str, Any]) -> int:
     flags = [*(["--force"] if given["force"] else []), *(f"--tag={tag}" for tag in given["tags"])]
     if given["dry_run"]:
         shown = plan_there(home, host, job, [*flags, *(["--json"] if given["as_json"] else [])])
-        for line in shown.decode("utf-8", "replace").splitlines():
-            say(one_line(line, 4_000))
+        say_lines(one_line(line, 4_000) for line in shown.decode("utf-8", "replace").splitlines())
         return 0
     number = start_there(home, host, job, flags)
     if given["as_json"]:

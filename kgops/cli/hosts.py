@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import print_json, say, say_lines, tell
 from kgops.hosts import registry
 from kgops.hosts.registry import Host
 from kgops.present.formats import table
@@ -25,8 +25,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
         tell("No host is named yet. Name one:  kgops hosts add lab1 user@host")
     else:
         rows = [(host.name, host.address, host.kgops, host.group or "") for host in hosts.values()]
-        for line in table(("HOST", "ADDRESS", "KGOPS THERE", "GROUP"), rows):
-            say(line)
+        say_lines(table(("HOST", "ADDRESS", "KGOPS THERE", "GROUP"), rows))
 
 
 @command.command(

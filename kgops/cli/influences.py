@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import say_result, tell
 from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
@@ -53,11 +53,11 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
         )
     if found.rest is not None:
         tell(f"Note: {one_line(found.rest)}.")
-    if as_json:
-        print_json([_as_table(found, one, top) for one in tests])
-        return
-    for line in _page(found, tests[0], top) if len(tests) == 1 else _overview(found, tests):
-        say(line)
+    say_result(
+        as_json,
+        lambda: [_as_table(found, one, top) for one in tests],
+        lambda: _page(found, tests[0], top) if len(tests) == 1 else _overview(found, tests),
+    )
 
 
 def _hint(found: RunInfluences, test: int | None) -> str:

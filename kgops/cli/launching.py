@@ -14,7 +14,7 @@ import click
 from kgops.cli.command_line import as_command
 from kgops.cli.follow import follow
 from kgops.cli.job_options import click_decorators, given_values
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import print_json, say, say_lines, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
 from kgops.cluster.script import sbatch_lines
@@ -119,8 +119,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
         placed = plan_here(job, home, record())
         show_plan(placed, preview_filtering(placed.planned, home), as_json=bool(given["as_json"]))
         if not given["as_json"]:
-            for line in _elsewhere(typed, placed.planned):
-                say(line)
+            say_lines(_elsewhere(typed, placed.planned))
         return 0
     session = for_writing()
     number = _launch(session, job, given)
@@ -339,8 +338,7 @@ def _print_influences(session: Session, number: int) -> None:
 
     run = runs.get(session.conn, number)
     if run is not None and run.state == "succeeded":
-        for line in summary(session, run):
-            say(line)
+        say_lines(summary(session, run))
 
 
 def _print_answers(session: Session, number: int, *, explains: bool) -> None:
@@ -350,8 +348,7 @@ def _print_answers(session: Session, number: int, *, explains: bool) -> None:
     run = runs.get(session.conn, number)
     if run is not None and run.state == "succeeded":
         shown = results_page.explanations if explains else results_page.answers
-        for line in shown(session.folder(run).results):
-            say(line)
+        say_lines(shown(session.folder(run).results))
 
 
 def with_flags(job: Job, given: dict[str, Any]) -> Job:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import print_json, say, say_lines, tell
 from kgops.hosts import registry
 from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.mirror import HostState
@@ -34,8 +34,7 @@ def show_gpus(words: str, as_json: bool) -> int:
             for key, row in sorted_gpus(state)
         ]
         if rows:
-            for line in table(_GPU_HEADS, rows, right=frozenset({"USED", "TOTAL", "UTIL", "TEMP"})):
-                say(line)
+            say_lines(table(_GPU_HEADS, rows, right=frozenset({"USED", "TOTAL", "UTIL", "TEMP"})))
         for state in states:
             _say_trouble(state)
     return 0 if all(state.has_picture for state in states) else 1
@@ -97,8 +96,7 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
         runs = [run_of(number, row) for listed, _ in found for number, row in listed.items()]
         names = [answer.host.name for answer, (listed, _) in zip(answers, found, strict=True) for _ in listed]
         if runs:
-            for line in lines(PRINTED, runs, time.time(), hosts=names):
-                say(line)
+            say_lines(lines(PRINTED, runs, time.time(), hosts=names))
         elif any(problem is None for _, problem in found):
             tell("No run matches.")
         for answer, (_, problem) in zip(answers, found, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,19 @@ def _as_json(value: Any) -> str:
 def say(text: str = "") -> None:
     """Print a result to stdout."""
     print(text)
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+
+
+def say_result(as_json: bool, table: Callable[[], Any], lines: Callable[[], Iterable[str]]) -> None:
+    """Print a result for programs, or for people."""
+    if as_json:
+        print_json(table())
+    else:
+        say_lines(lines())
 
 
 def tell(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import say, say_result, tell
 from kgops.errors import BadJob, Unavailable, Usage
 from kgops.gpus.facts import GpuFacts, facts_of_known
 from kgops.gpus.known import known_by_name, known_by_short_name
@@ -37,12 +37,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
         return
     listed = [profiles.find(name) for name in profiles.names()]
     gpus = gpus_here()
-    if as_json:
-        print_json([_as_table(profile, gpus) for profile in listed])
-        return
     rows = [(one.name, fits_here(one, gpus), what_it_sets(one)) for one in sorted(listed, key=in_order)]
-    for line in table(("PROFILE", "HERE", "SETS"), rows):
-        say(line)
+    said = table(("PROFILE", "HERE", "SETS"), rows)
+    say_result(as_json, lambda: [_as_table(profile, gpus) for profile in listed], lambda: said)
 
 
 @command.command(epilog="\b\nExample:  kgops profiles show t4")

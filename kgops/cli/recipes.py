@@ -12,7 +12,7 @@ from statistics import mean, stdev
 
 import click
 
-from kgops.cli.output import print_json, say
+from kgops.cli.output import print_json, say, say_lines, say_result
 from kgops.errors import Usage
 from kgops.jobs.files import read_named
 from kgops.jobs.text import lines
@@ -41,16 +41,12 @@ def command(ctx: click.Context, train: Path | None, as_json: bool) -> None:
         return
     every = {name: recipes.measured(name) for name in recipes.names()}
     if train is not None:
-        for line in _taken(train, every):
-            say(line)
-        return
-    if as_json:
-        print_json([_as_table(name, found) for name, found in every.items()])
+        say_lines(_taken(train, every))
         return
     rows = [(name, _dataset(name), *_in_short(found)) for name, found in every.items()]
     heads = ("RECIPE", "GRAPH", "TEST MRR", "SEEDS", "TIME", "MEASURED ON")
-    for line in table(heads, rows, right=frozenset(("SEEDS", "TIME"))):
-        say(line)
+    said = table(heads, rows, right=frozenset(("SEEDS", "TIME")))
+    say_result(as_json, lambda: [_as_table(name, found) for name, found in every.items()], lambda: said)
 
 
 @command.command(epilog="\b\nExample:  kgops recipes show umls")
@@ -68,8 +64,7 @@ def show(name: str, as_json: bool) -> None:
     if found is None:
         say("Not measured: nobody has run this recipe as it is now and kept what it reached.")
         return
-    for line in _page(found):
-        say(line)
+    say_lines(_page(found))
 
 
 def _page(found: Measured) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kgops.cli.groups import OfRuns
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import print_json, say_lines, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.present.columns import PRINTED, lines, metric_column
@@ -228,8 +228,7 @@ def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> 
     ]
     *before, metric, label = PRINTED
     columns = [*before, *own, metric, label]
-    for line in lines(columns, page, time.time()):
-        say(line)
+    say_lines(lines(columns, page, time.time()))
 
 
 def _beginning(since: str | None) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kgops.cli import results_page
-from kgops.cli.output import print_json, say, write_page
+from kgops.cli.output import say_result, write_page
 from kgops.cli.session import Session, existing, is_far
 from kgops.errors import NoSuchRun
 from kgops.jobs.files import open_regular
@@ -46,11 +46,7 @@ def command(name: str, as_json: bool) -> None:
         return
     session = existing()
     run = session.run(name)
-    if as_json:
-        print_json(as_table(session, run))
-        return
-    for line in _page(session, run):
-        say(line)
+    say_result(as_json, lambda: as_table(session, run), lambda: _page(session, run))
 
 
 def as_table(session: Session, run: Run) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 
 from kgops.cli.groups import OfRuns
 from kgops.cli.job_options import FiniteRange
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import say, say_result, tell
 from kgops.cli.session import Session, for_changing, for_writing, is_far, no_runs
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.files import size_of
@@ -67,11 +67,7 @@ def command(names: tuple[str, ...], grace: float | None, no_wait: bool, as_json:
         for one in tables:
             tell(_line(one, no_wait=no_wait))
         raise
-    if as_json:
-        print_json(tables)
-        return
-    for one in tables:
-        say(_line(one, no_wait=no_wait))
+    say_result(as_json, lambda: tables, lambda: (_line(one, no_wait=no_wait) for one in tables))
 
 
 def _line(one: dict[str, Any], *, no_wait: bool) -> str:

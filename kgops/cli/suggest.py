@@ -15,7 +15,7 @@ from kgops.cli import run_workload
 from kgops.cli.groups import ByWorkload, of_trainings
 from kgops.cli.job_options import add_options
 from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
-from kgops.cli.output import print_json, say
+from kgops.cli.output import print_json, say, say_lines, say_result
 from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
 from kgops.errors import KgopsError, Usage
@@ -144,8 +144,7 @@ def _suggest(job: Job, given: dict[str, Any]) -> int:
         )
     for i, (requested, one, refused) in enumerate(() if given["as_json"] else plans):
         lines = page(requested, one, refused, preview_filtering(one.planned, home), explain=given["details"])
-        for line in (*([""] if i else []), *lines):
-            say(line)
+        say_lines((*([""] if i else []), *lines))
     return 0 if all(_fits(one) for _, one, _ in plans) else 3
 
 
@@ -195,8 +194,4 @@ def _accuracy(as_json: bool) -> None:
         forecasts = predictions.newest(for_reading().conn, by_epoch=timed_by_epoch())
     except DatabaseMissing:
         forecasts = []
-    if as_json:
-        print_json(accuracy_table(forecasts))
-        return
-    for line in accuracy_page(forecasts):
-        say(line)
+    say_result(as_json, lambda: accuracy_table(forecasts), lambda: accuracy_page(forecasts))

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from kgops.cli.output import print_json, say
+from kgops.cli.output import say_result
 from kgops.cli.session import existing, for_writing
 from kgops.errors import Usage
 from kgops.jobs.secrets import masked_text
@@ -42,10 +42,7 @@ def command(name: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: 
     if tags or remove:
         reports.change_tags(session.conn, run.id, add=list(tags), remove=list(remove))
     now = reports.tags(session.conn, run.id)
-    if as_json:
-        print_json(now)
-    else:
-        say(" ".join(one_line(tag) for tag in now))
+    say_result(as_json, lambda: now, lambda: [" ".join(map(one_line, now))])
 
 
 @click.command(epilog='\b\nExample:  kgops note 42 "best so far; see the email of Tuesday"')
@@ -65,8 +62,5 @@ def note(name: str, text: str | None, as_json: bool) -> None:
     if text is not None:
         reports.add_note(session.conn, run.id, time.time(), masked_text(text))
     notes = reports.notes(session.conn, run.id)
-    if as_json:
-        print_json([asdict(note) for note in notes])
-        return
-    for note in notes:
-        say(f"{local_time(note.at)}  {lines(note.text)}")
+    said = (f"{local_time(note.at)}  {lines(note.text)}" for note in notes)
+    say_result(as_json, lambda: [asdict(note) for note in notes], lambda: said)
