@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.gpus_page import View, dotted, page, piped_lines
+from kgops.cli.gpus_page import View, dotted, page
 from kgops.cli.output import say, say_lines, say_result, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError, Usage
@@ -149,7 +149,7 @@ def _print_lines(view: View, as_json: bool) -> None:
 
         say(json.dumps(_as_table(view)))
     else:
-        say_lines(piped_lines(view))
+        say_lines(page(view, shutil.get_terminal_size().columns))
     sys.stdout.flush()
 
 

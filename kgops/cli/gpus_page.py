@@ -1,9 +1,8 @@
-"""Format GPU readings for the terminal: tables of GPUs and processes, or one line per GPU for a pipe."""
+"""Format GPU readings: tables of GPUs and processes."""
 
 from __future__ import annotations
 
 import textwrap
-import time
 from dataclasses import dataclass
 
 from kgops.gpus.processes import all_processes, is_mps_server
@@ -44,27 +43,6 @@ def page(view: View, columns: int) -> list[str]:
             lines += ["", f"GPU {gpu.index}:", *problem_lines(gpu.problem, columns)]
     listed = [one for usage in view.gpus for one in usage.processes or ()]
     return lines + process_columns.lines(listed, snapshot.taken_at) + notes(view, columns)
-
-
-def piped_lines(view: View) -> list[str]:
-    """Return one line per GPU with the time, for a file or a pipe."""
-    snapshot = view.snapshot
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.taken_at))
-    if snapshot.problem is not None:
-        return [f"{at}  {one_line(snapshot.problem.message)}"]
-    out = []
-    for usage in view.gpus:
-        gpu = usage.reading
-        if gpu.problem is not None:
-            out.append(f"{at}  {gpu.index}  {one_line(gpu.problem.message)}")
-            continue
-        cells = [
-            f"{whole(gpu.memory_used_mib)}/{whole(gpu.memory_total_mib)} MiB",
-            *(cell.text for cell in load(gpu_row(usage), with_units=True)),
-            *(f"run {run.run}: {amount(run.used_mib, 'MiB')}" for run in usage.runs),
-        ]
-        out.append(f"{at}  {gpu.index}  {one_line(gpu.name or UNKNOWN)}  {'  '.join(cells)}")
-    return out
 
 
 def problem_lines(problem: NvmlProblem, columns: int) -> list[str]:

@@ -61,18 +61,18 @@ def test_on_a_terminal_the_last_line_names_the_flag_that_watches(
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_watching_into_a_pipe_gives_plain_lines_at_once(
+def test_watching_into_a_pipe_prints_each_reading_at_once(
     run_cli: Console, standin: StandIn, flags: tuple[str, ...]
 ) -> None:
     standin.show(Machine((t4(used_mib=111),)))
     child = run_cli.start("gpus", "--watch", *flags, env=standin.environment())
     assert child.stdout is not None
-    first, second = child.stdout.readline(), child.stdout.readline()
+    read = [child.stdout.readline() for _ in range(2 if flags else 6)]
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=patience())
     assert child.returncode == 0, err
-    assert b"\x1b" not in first + second + out
+    assert b"\x1b" not in b"".join(read) + out
     if flags:
-        assert json.loads(second)["gpu"][0]["memory_used_mib"] == 111
+        assert json.loads(read[1])["gpu"][0]["memory_used_mib"] == 111
     else:
-        assert re.fullmatch(rb"[\d-]+ [\d:]+  0  Tesla T4  111/15,360 MiB  0%  40\S+C  30/70 W\n", second)
+        assert sum(b" Tesla T4 " in line for line in read) == 2 and read[0] == read[3]
