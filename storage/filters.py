@@ -68,8 +68,6 @@ GROUPS = {
     "unfinished": UNFINISHED,
     "oom": ("out_of_memory",),
 }
-# Keys of older versions, and what to write now: that one mixed GPU and host memory in one order.
-REPLACED = {"peak": "write peak_gpu for GPU memory or peak_host for host memory"}
 NONE = "none"  # `profile:none`: no value in that column
 
 Value = str | float | tuple[float, float]  # a pair is a closed range
@@ -214,8 +212,6 @@ def _states(names: list[str], prefix: bool) -> tuple[str, ...]:
 
 def _metric(key: str, op: str, value: str, negated: bool, begun: bool) -> Term:
     """A term for a metric, which may have any name."""
-    if key in REPLACED:
-        raise _Bad(f"{key} is of two kinds of memory", REPLACED[key])
     is_range = op == ":" and re.match(r"[-+.\d]", value)
     if op == ":" and not is_range:
         raise _Bad(

@@ -108,10 +108,6 @@ def command(
         raise Usage("--all and --after exclude each other")
     wanted = run_list.Filter(states, workload, tag, words, _beginning(since))
     parsed = _read(" ".join(terms))
-    if sort not in run_list.SORTABLE:
-        from kgops.present.listing import refuse_replaced
-
-        refuse_replaced(sort)
     if hosts is not None:
         from kgops.cli.on_hosts import show_runs
 

@@ -172,7 +172,7 @@ def _explained(
 ) -> ExplainedPrediction:
     first = rows[0]
     numbers = {name: number_in_cell(first.get(name)) for name in _NUMBERS}
-    candidates = number_in_cell(first.get("candidate_facts") or first.get("head_facts"))  # its name before
+    candidates = number_in_cell(first.get("candidate_facts"))
     facts = (
         ExplainingFact(
             _triple(row, "fact_", "_name"),

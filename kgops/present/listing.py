@@ -154,17 +154,10 @@ def strictly(text: str) -> tuple[Term, ...]:
 _METRICS_OF_ANY_TRAINING = ("mrr", "test_mrr", "valid_mrr", "loss")
 
 
-def refuse_replaced(name: str) -> None:
-    """Raises Usage for a column of older versions, whatever runs there are."""
-    if name in filters.REPLACED:
-        raise Usage(f"cannot sort by {name}: it is of two kinds of memory", filters.REPLACED[name])
-
-
 def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
     """The sort by a column or metric of this name. Raises Usage where there is neither."""
     if name in run_list.SORTABLE:
         return Sort(name, descending=descending)
-    refuse_replaced(name)
     metrics = (*series.names(conn), *_METRICS_OF_ANY_TRAINING)
     if name not in metrics and series.split(name)[1] not in metrics:
         raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *metrics)))}")
