@@ -17,6 +17,7 @@ from kgops.jobs.events import NOTE
 from kgops.jobs.text import from_bytes, one_line
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken
 from kgops.present.formats import amount, duration, fitted, reported
+from kgops.present.wording import going, metric_of, speed_of
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor import worker_reports
 from kgops.supervisor.control import FolderEnd, settle_and_check, stop_run
@@ -205,25 +206,11 @@ def _step(body: dict[str, object]) -> str:
 
 
 def _describe(run: Run) -> str:
-    parts = [f"run {run.id}", run.state]
-    if run.state == "queued" and run.reason:
-        parts.append(f"waits for {fitted(one_line(run.reason), 60)}")
-    if run.phase:
-        parts.append(one_line(run.phase, 30))
-    elif run.state == "running" and not is_command(run.workload):
-        parts.append("loading libraries")
-    if run.done is not None:
-        of = f"/{amount(run.total)}" if run.total is not None else ""
-        parts.append(f"{amount(run.done)}{of}")
-    if run.rate is not None:
-        parts.append(amount(run.rate, f"{one_line(run.unit or 'it', 12)}/s"))
-    if run.metric:
-        parts.append(f"{one_line(run.metric, 30)} {reported(run.metric_value)}")
-    if run.started_at:
-        parts.append(duration(run.took_until(time.time())))
+    took = duration(run.took_until(time.time())) if run.started_at else ""
+    parts = [f"run {run.id}", going(run), speed_of(run), metric_of(run), took]
     from rich.markup import escape
 
-    return escape(" · ".join(parts))
+    return escape(" · ".join(filter(None, parts)))
 
 
 def _progress_line() -> Status | None:
