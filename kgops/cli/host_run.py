@@ -14,20 +14,19 @@ from typing import Any
 
 import click
 
-from kgops.cli.output import print_json, say, say_lines, tell
+from kgops.cli.output import print_json, say_lines, say_result, tell
 from kgops.errors import Unavailable, Usage
 from kgops.hosts import registry
 from kgops.hosts.ask import Answer, ask
 from kgops.hosts.connection import Connection, Limits, meaning_of
-from kgops.hosts.registry import Host
-from kgops.hosts.run_actions import plan_there, refused, split_name, start_there
+from kgops.hosts.run_actions import placed, plan_there, refused, start_there
 from kgops.hosts.run_mirror import LogCopy, RunMirror
 from kgops.hosts.watch import first_pictures
 from kgops.jobs.job import Job
 from kgops.jobs.text import from_bytes, one_line
 from kgops.present import report_page
 from kgops.present.run_detail import LogTail
-from kgops.settings import Home, find_home
+from kgops.settings import find_home
 from kgops.workloads.job_files import with_absolute_paths
 
 _NO_LIMIT = 1 << 62
@@ -35,7 +34,7 @@ _LOG_LINES = 200
 
 
 def show_there(name: str, *, as_json: bool) -> None:
-    home, host, number = _placed(name)
+    home, host, number = placed(name)
     (answer,) = ask(home, [host], ("show", *(["--json"] if as_json else []), "--", number))
     if answer.problem is not None:
         raise refused(answer)
@@ -55,7 +54,7 @@ def show_there(name: str, *, as_json: bool) -> None:
 
 def logs_there(name: str, flags: Sequence[str], *, raw: bool) -> None:
     """Nothing is kept here, so that a log may have any length; a line has the limit of a connection."""
-    home, host, number = _placed(name)
+    home, host, number = placed(name)
     limits = Limits(_NO_LIMIT, _NO_LIMIT, _NO_LIMIT, _NO_LIMIT)
     connection = Connection(home, host, ("logs", *flags, "--", number), limits, keeps_stdin=True)
     has_ended = False
@@ -100,7 +99,7 @@ def _pass_on(connection: Connection, *, raw: bool) -> None:
 
 def report_there(name: str) -> tuple[str, str]:
     """The page, and the run's name."""
-    home, host, number = _placed(name)
+    home, host, number = placed(name)
     with tempfile.TemporaryDirectory(prefix="kgops-report-") as folder:
         log = Path(folder) / "worker.log"
         mirror = partial(RunMirror, LogCopy(log))
@@ -119,12 +118,6 @@ def report_there(name: str) -> tuple[str, str]:
             ) from error
 
 
-def _placed(name: str) -> tuple[Home, Host, str]:
-    home = find_home()
-    host, number = split_name(name, registry.read(home))
-    return home, host, number
-
-
 def start_on_host(job: Job, name: str, given: dict[str, Any]) -> int:
     """Prints the run's name, as in `lab2:17`. Paths and runs that the job names are those of that host."""
     home = find_home()
@@ -139,10 +132,12 @@ def start_on_host(job: Job, name: str, given: dict[str, Any]) -> int:
         say_lines(one_line(line, 4_000) for line in shown.decode("utf-8", "replace").splitlines())
         return 0
     number = start_there(home, host, job, flags)
-    if given["as_json"]:
-        print_json({"host": host.name, "id": number})
-    else:
-        say(f"{host.name}:{number}")
+    say_result(
+        given["as_json"],
+        lambda: {"host": host.name, "id": number},
+        lambda: [f"{host.name}:{number}"],
+    )
+    if not given["as_json"]:
         tell(
             f"It goes on there. `kgops runs --hosts {host.name}` lists it, `kgops pull {host.name}:{number}` brings it."
         )

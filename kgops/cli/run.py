@@ -15,7 +15,7 @@ from kgops.cli.command_line import job_in_file, job_of_run
 from kgops.cli.groups import ByWorkload
 from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_table
 from kgops.cli.launching import common_options, merged, start
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import say_result, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.job import Job
@@ -148,9 +148,7 @@ def _train_and_trace(data: dict[str, str]) -> Job:
 
 def _again_there(name: str, given: dict[str, Any]) -> int:
     """A run of another host is repeated where its data are, as it was."""
-    from kgops.hosts import registry
-    from kgops.hosts.run_actions import again_there, split_name
-    from kgops.settings import find_home
+    from kgops.hosts.run_actions import again_there, placed
 
     passed = {"force", "tags", "detach", "as_json"}
     others = [flag for flag, value in given.items() if flag not in passed and value not in (None, (), False)]
@@ -159,14 +157,10 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
             f"--{others[0].replace('_', '-')} changes the job, which lies on another host",
             "`kgops pull` brings the run here, and --again repeats it with other flags",
         )
-    home = find_home()
-    host, number = split_name(name, registry.read(home))
+    home, host, number = placed(name)
     flags = [*(["--force"] if given["force"] else []), *(f"--tag={tag}" for tag in given["tags"])]
     new = again_there(home, host, number, flags)
-    if given["as_json"]:
-        print_json({"host": host.name, "id": new})
-    else:
-        say(f"{host.name}:{new}")
+    say_result(given["as_json"], lambda: {"host": host.name, "id": new}, lambda: [f"{host.name}:{new}"])
     return 0
 
 

@@ -162,7 +162,10 @@ def resume(ctx: click.Context, name: str, detach: bool) -> None:
     The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command restarts,
     with KGOPS_ATTEMPT increased. lab2:17 is run 17 of host lab2, where it goes on without being followed."""
     if is_far(name):
-        _resume_there(name)
+        from kgops.hosts.run_actions import placed, resume_there
+
+        home, host, number = placed(name)
+        say(f"{host.name}:{resume_there(home, host, number)}")
         return
     # What starts and follows a run takes long to import, and `stop` has to answer.
     from kgops.cli.follow import follow
@@ -178,15 +181,6 @@ def resume(ctx: click.Context, name: str, detach: bool) -> None:
         say(str(run.id))
         return
     ctx.exit(follow(session, run.id, log_from=log_from))
-
-
-def _resume_there(name: str) -> None:
-    from kgops.hosts import registry
-    from kgops.hosts.run_actions import resume_there, split_name
-
-    home = find_home()
-    host, number = split_name(name, registry.read(home))
-    say(f"{host.name}:{resume_there(home, host, number)}")
 
 
 @click.command(cls=OfRuns, epilog="\b\nExample:  kgops delete 41 42 --yes")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kgops.errors import Unavailable, Usage, WontFit
+from kgops.hosts import registry
 from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.registry import Host
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
-from kgops.settings import Home
+from kgops.settings import Home, find_home
 
 _PATIENCE_S = 120.0
 _STARTING_S = 300.0
@@ -34,6 +35,12 @@ def split_name(name: str, hosts: dict[str, Host]) -> tuple[Host, str]:
     if host not in hosts:
         raise Usage(f"there is no host {host!r:.60}", "`kgops hosts` lists them")
     return hosts[host], number
+
+
+def placed(name: str) -> tuple[Home, Host, str]:
+    """As `split_name`, of the hosts that are named here."""
+    home = find_home()
+    return home, *split_name(name, registry.read(home))
 
 
 def start_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> int:
