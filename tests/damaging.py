@@ -19,8 +19,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +202,6 @@ def run(folder: Path, count: int, seed: int) -> dict[str, Any]:
     database, log = ((folder / name).read_bytes() for name in ("kgops.db", "kgops.db-wal"))
     texts = texts_of(folder / "kgops.db", database)
     held = hold(home)
-    # Half the time of `doctor`, and no file that is damaged here.
-    metadata.packages_distributions = cache(metadata.packages_distributions)
     ends: Counter[str] = Counter()
     faults: list[dict[str, str]] = []
     spent: dict[str, float] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -64,7 +63,6 @@ def examine(home: Home) -> list[Finding]:
     """Runs every check, in the order in which they are shown."""
     checks: dict[str, Callable[[Home], Finding]] = {
         "Python": lambda _: _python(),
-        "packages": lambda _: _packages(),
         "SQLite": lambda _: _sqlite(),
         "torch": lambda _: _torch(),
         "NVML": lambda _: _nvml(),
@@ -96,26 +94,6 @@ def _python() -> Finding:
             "Python", "trouble", version, "built without pidfd: use a Python made for Linux 5.3 or newer"
         )
     return Finding("Python", "ok", version)
-
-
-def _packages() -> Finding:
-    """Whether another distribution overwrote the packages `screens` or `storage`, which pip allows."""
-    expected = {Path(__file__).parents[2]}
-    foreign = []
-    for name in ("screens", "storage"):
-        owners = set(metadata.packages_distributions().get(name, [])) - {"kgops"}
-        spec = importlib.util.find_spec(name)
-        location = Path(spec.origin).parents[1] if spec and spec.origin else None
-        if owners or location not in expected:
-            foreign.append(f"{name} ({', '.join(sorted(owners)) or location})")
-    if foreign:
-        return Finding(
-            "packages",
-            "trouble",
-            f"overwritten by another distribution: {', '.join(foreign)}",
-            "install kgops in a separate environment: python -m venv, then pip install kgops",
-        )
-    return Finding("packages", "ok", "kgops, screens and storage belong to this installation")
 
 
 def _sqlite() -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 from driving import Console
 
@@ -13,7 +12,6 @@ def test_a_sound_machine_gets_exit_code_0_and_every_subject_is_named(run_cli: Co
     found = {finding["subject"]: finding for finding in done.json()}
     subjects = {
         "Python",
-        "packages",
         "SQLite",
         "torch",
         "NVML",
@@ -40,19 +38,6 @@ def test_every_trouble_comes_with_what_to_do(run_cli: Console) -> None:
     assert troubles.keys() == {"home", "database"}
     assert troubles["home"]["advice"] == f"chmod 700 {run_cli.home}"
     assert "--rebuild" in troubles["database"]["advice"]
-
-
-def test_a_foreign_distribution_that_owns_one_of_our_packages_is_named(
-    run_cli: Console, tmp_path: Path
-) -> None:
-    info = tmp_path / "foreign" / "torchstore-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torchstore\nVersion: 1.0\n")
-    (info / "top_level.txt").write_text("storage\n")
-    done = run_cli("doctor", env={"PYTHONPATH": str(tmp_path / "foreign")})
-    assert done.code == 1
-    assert "storage (torchstore)" in done.out
-    assert "separate environment" in done.out
 
 
 def test_the_database_is_made_again_from_the_run_folders(run_cli: Console) -> None:
