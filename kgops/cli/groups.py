@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,14 +12,14 @@ import click
 from kgops.errors import Usage
 
 
-class NamedCommands(click.Group):
+class NamedCommands(click.Group, ABC):
     """Subclasses define `summaries` (command → summary) and `find` (its command)."""
 
     summaries: Mapping[str, str]
     heading = "Commands"
 
-    def find(self, name: str) -> click.Command:
-        raise NotImplementedError
+    @abstractmethod
+    def find(self, name: str) -> click.Command: ...
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.summaries)
@@ -89,9 +90,9 @@ class ByWorkload(NamedCommands):
 
     heading = "Workloads"
 
+    @abstractmethod
     def of_file(self) -> click.Command:
         """The command for job files."""
-        raise NotImplementedError
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
