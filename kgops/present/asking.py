@@ -160,9 +160,6 @@ def _question_of(settings: Mapping[str, Any]) -> Question:
     return Question(str(entity or ""), str(settings.get("relation") or ""), asks_heads and bool(entity))
 
 
-_FROM_PREDICTIONS = ("run", "model_path", "checkpoint_dir", "dataset", *TRIPLES, "edge_map", "node_name_dict")
-
-
 def names_a_run(job: Job) -> bool:
     """Whether the job names a run whose checkpoints, or whose predictions, are not filled in yet."""
     return _needs_predictions(job) or _needs_checkpoints(job)
@@ -205,7 +202,11 @@ def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
         raise Usage(f"run {number} has no {what}", "ask for more with --top-k, or leave out --new")
     filled: dict[str, Any] = {str(workload_of(job).triples): str(triples)}
     # The model of a pipeline is its own.
-    filled |= {name: predicted.get(name) for name in _FROM_PREDICTIONS} if predicted else {"run": number}
+    filled |= (
+        {name: predicted.get(name) for name in _MODEL if name != "trust_pickle"}
+        if predicted
+        else {"run": number}
+    )
     if "filtering" in workload_of(job).optimizations:
         job = replace(job, options={"filtering": False, **job.options})
     return _filled(job, filled)

@@ -46,19 +46,6 @@ class Axis:
     marked: tuple[float, ...] = ()  # the only ticks, if given
 
     @classmethod
-    def over(
-        cls, values: Sequence[float], start: float, end: float, title: str, marked: tuple[float, ...] = ()
-    ) -> Axis:
-        """Logarithmic if all values are positive and the largest is at least four times the smallest."""
-        low, high = min(values), max(values)
-        if low > 0 and high / low >= 4:
-            room = max(1.15, (high / low) ** 0.04)
-            return cls(low / room, high * room, start, end, f"{title} (log)", True, marked)
-        room = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
-        low = low - room if low - room > 0 or low < 0 else 0.0
-        return cls(low, high + room, start, end, title, False, marked)
-
-    @classmethod
     def around(
         cls,
         low: float,
@@ -90,18 +77,12 @@ class Axis:
         return [(value, _number(_clean(value), digits)) for value in values]
 
     def _chosen(self) -> list[float]:
-        if self.logarithmic:
-            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            ticks = [m * 10.0**d for d in decades for m in (1, 2, 5) if self.low <= m * 10.0**d <= self.high]
-            if len(ticks) < 2:  # within one step of 1, 2, 5
-                return _round_ticks(self.low, self.high, 5, 0.0, False)
-            whole = [t for t in ticks if math.log10(t).is_integer()]
-            return whole if len(ticks) > 9 and len(whole) > 1 else ticks
-        raw = (self.high - self.low) / 5
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)
-        first = math.ceil(self.low / step)
-        return [i * step for i in range(first, math.floor(self.high / step) + 1)]
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        ticks = [m * 10.0**d for d in decades for m in (1, 2, 5) if self.low <= m * 10.0**d <= self.high]
+        if len(ticks) < 2:  # within one step of 1, 2, 5
+            return _round_ticks(self.low, self.high, 5, 0.0, False)
+        whole = [t for t in ticks if math.log10(t).is_integer()]
+        return whole if len(ticks) > 9 and len(whole) > 1 else ticks
 
 
 def _round_ticks(low: float, high: float, at_most: int, least: float, outside: bool) -> list[float]:

@@ -20,6 +20,7 @@ from storage.runs import Run
 if TYPE_CHECKING:
     from kgops.gpus.facts import UnusableGpus
 
+_RECENT, _POINTS = 32, 32  # ended runs, and points of a running one's curve
 _CURVE_BUCKETS = 1024
 
 
@@ -55,14 +56,12 @@ class Overview:
     count: int  # of all runs
 
 
-def overview(
-    conn: Connection, before: Overview | None = None, *, recent: int = 32, points: int = 32
-) -> Overview:
+def overview(conn: Connection, before: Overview | None = None) -> Overview:
     """The current overview. With the previous one (`before`), unchanged ended runs are not reread."""
     known = {ended.run: ended for ended in before.recent} if before is not None else {}
     active = runs.in_states(conn, runs.ACTIVE)
-    running = tuple(_running_run(conn, run, points) for run in active)
-    newest = run_list.page(conn, run_list.Filter(runs.ENDED), sort="ended_at", limit=recent)
+    running = tuple(_running_run(conn, run, _POINTS) for run in active)
+    newest = run_list.page(conn, run_list.Filter(runs.ENDED), sort="ended_at", limit=_RECENT)
     ended = tuple(known.get(run) or _ended(conn, run) for run in newest)
     seen = alerts.acknowledged(conn)
     notes = [*(n for one in running for n in one.notes), *(n for one in ended for n in one.notes)]

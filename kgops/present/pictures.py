@@ -43,7 +43,6 @@ class Text:
     anchor: Literal["start", "middle", "end"] = "start"
     size: int = 12
     bold: bool = False
-    upwards: bool = False
 
 
 @dataclass
@@ -99,10 +98,9 @@ def _inline(part: Line | Shape | Text) -> str:
 
 def _text_element(part: Text, paint: str) -> str:
     x, y = part.at
-    turned = f" transform='rotate(-90 {x:.1f} {y:.1f})'" if part.upwards else ""
     weight = " font-weight='bold'" if part.bold else ""
     return (
-        f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{part.anchor}' font-size='{part.size}'{weight}{turned}"
+        f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{part.anchor}' font-size='{part.size}'{weight}"
         f"{paint}>{_safe(part.text)}</text>"
     )
 
