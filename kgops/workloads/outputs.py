@@ -43,6 +43,7 @@ _TRACED = ("tracin.*", "self_influence.*", "batch_tracin_summary.json", "loo/*")
 # Names of most results: a file in the way of one is found before a run of hours, not after it.
 _RESULTS = {
     "train": _TRAINED,
+    "evaluate": ("test_results.json",),
     "regress": (*_TRAINED, *_PREDICTED),
     "predict": _PREDICTED,
     "explain": ("explanations.*", "loo/*"),

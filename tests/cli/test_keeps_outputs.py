@@ -50,6 +50,13 @@ def test_output_folder_of_a_deleted_run_keeps_the_only_models(run_cli: Console) 
     for below in ("out/checkpoints", "out/checkpoints/new", "new/../out/checkpoints"):
         assert "which this job reads" in refused(run_cli, *tracin, below, "--force")
     assert files(out) == before
+    evaluate = ("run", "evaluate", "--dataset", "nations", "--model-path", "out/best_model.pt", *CPU)
+    asked = run_cli.cwd / "asked"
+    for flags in ((), ("--force",)):
+        done = run_cli(*evaluate, "--output-dir", asked, *flags)
+        assert done.code == 0, done.err
+    (asked / "test_results.json").write_text("mine")
+    assert "has test_results.json, which" in refused(run_cli, *evaluate, "--output-dir", asked, "--force")
     done = run_cli(*predict, "out", "--force")
     assert done.code == 0, done.err
     after = files(out)
@@ -63,7 +70,7 @@ def test_output_folder_of_a_deleted_run_keeps_the_only_models(run_cli: Console) 
     assert (out / "notes.txt").read_text() == "mine"
     assert files(out)["best_model.pt"] != before["best_model.pt"]
     written = json.loads((out / "kgops-files.json").read_text())
-    assert written["run"].startswith(run_cli.folder(3).name) and "notes.txt" not in written["files"]
+    assert written["run"].startswith(run_cli.folder(5).name) and "notes.txt" not in written["files"]
 
 
 def test_outputs_in_homes_and_in_the_way_of_others_are_refused(run_cli: Console) -> None:
