@@ -233,12 +233,12 @@ def _repeats(quick: bool, gpu: bool) -> _Repeats:
 
 def _loss(label: str, batch: int, entities: int, quick: bool, gpu: bool) -> PairedComparison:
     """Quick versions of the larger sizes are about the labels, whose size does not depend on the dimension."""
-    words = ["--entities", str(entities), "--batch-size", str(batch)]
+    words = ["--losses", "--entities", str(entities), "--batch-size", str(batch), "--steps", "1"]
     repeats, variants = _repeats(quick, gpu), [*_LOSS]
     if quick and entities > 10_000:
         words, repeats, variants = [*words, "--dim", "32", "--labels-only"], _ONCE, [_LOSS[0], _LOSS[2]]
     name = f"claims c{label}: batch {batch} × {entities:,} entities"
-    return _comparison(name, "loss", words, variants, repeats, gpu)
+    return _comparison(name, "training", words, variants, repeats, gpu)
 
 
 def _comparison(

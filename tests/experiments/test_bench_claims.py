@@ -193,7 +193,7 @@ def test_all_options_fit_one_screen_and_every_line_its_width(
             marks=pytest.mark.long,
         ),
         ("d", "regression", ["--size", "16", "--frames", "2", "--batch-size", "4", "--steps", "1"]),
-        ("c", "loss", ["--entities", "500", "--batch-size", "16", "--steps", "1"]),
+        ("c", "training", ["--losses", "--entities", "500", "--batch-size", "16", "--steps", "1"]),
     ],
 )
 def test_the_groups_loops_run_with_every_option_that_can_be_tested(

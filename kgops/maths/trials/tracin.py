@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.maths.graphs.triples import Graph, read_graph
@@ -50,7 +49,6 @@ from kgops.maths.trials.variants import (
 )
 
 LAST_LAYERS = 2
-CLEANUP_EVERY = 8  # training triples, as in the group's script
 KGOPS_PASSES = 4
 VMAP_SIZE = 8  # triples whose gradients are vectorised together
 Autocast = Callable[[], AbstractContextManager[object]]
@@ -82,7 +80,7 @@ class Setting:
         return torch.cat([engine.scores(kept, block) for block in blocks], dim=1)[0]
 
 
-class Loop:
+class Loop(peers.Wrapped):
     """The group's loop over training triples, with options."""
 
     def __init__(
@@ -90,7 +88,6 @@ class Loop:
     ) -> None:
         self.model = setting.pykeen_model().to(device())
         self.autocast = autocast
-        self.cleanup_every: int | None = None
         self.parameters = [p for n, p in self.model.named_parameters() if names is None or n in names]
         self.rows = query_rows(setting.trains, True).to(device())
         self.test = query_rows(setting.test[None], True)[0].to(device())
@@ -112,22 +109,8 @@ class Loop:
         for j, row in enumerate(rows):
             own = self.gradient(row)
             scores[j] = float(sum((a * b).sum() for a, b in zip(own, self.cached, strict=True)))
-            if self.cleanup_every and (j + 1) % self.cleanup_every == 0:
-                torch.cuda.empty_cache()
+            self.clean_up(j + 1)
         return scores
-
-    def with_cleanup(self) -> None:
-        """Gives cached GPU memory back after every few training triples."""
-        self.cleanup_every = CLEANUP_EVERY
-
-    def compiled(self) -> None:
-        self.model.interaction.hr2d = torch.compile(self.model.interaction.hr2d)
-        self.model.interaction.hr1d = torch.compile(self.model.interaction.hr1d)
-
-    def with_checkpointing(self) -> None:
-        convolution = self.model.interaction.hr2d
-        plain = convolution.forward
-        convolution.forward = lambda x: checkpoint(plain, x, use_reentrant=False)
 
     def vectorised(self, rows: torch.Tensor) -> torch.Tensor:
         """Gradients of VMAP_SIZE triples at once, by torch.func over PyKEEN's model."""
@@ -196,7 +179,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
     def fp16(
         trial: Trial, *prepare: Callable[[Loop], None], names: Sequence[str] | None = None
     ) -> TrialResult:
-        needs_a_gpu("their mixed precision is CUDA's")
+        needs_a_gpu(peers.MIXED)
         if Loop.compiled in prepare and not compiling:
             leave_out_compile()
         return pykeen_trial(trial, *prepare, names=names, autocast=half)
@@ -216,11 +199,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
     def compiled(trial: Trial) -> TrialResult:
         if not compiling:
             leave_out_compile()
-        return pykeen_trial(
-            trial,
-            Loop.compiled,
-            remark="the two stacks of the model; compile time and memory are not counted",
-        )
+        return pykeen_trial(trial, Loop.compiled, remark=peers.COMPILED)
 
     def filtered(
         trial: Trial, autocast: Autocast = nullcontext, *prepare: Callable[[Loop], None]
@@ -255,7 +234,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
         return TrialResult(seconds, resident, metrics, remark)
 
     def fp16_filtered(trial: Trial) -> TrialResult:
-        needs_a_gpu("their mixed precision is CUDA's")
+        needs_a_gpu(peers.MIXED)
         if not compiling:
             leave_out_compile()
         return filtered(trial, half, Loop.compiled)

@@ -1,9 +1,14 @@
 """Benchmark of ConvE training: the group's script with each of its options, and kgops' step.
 
     python -m kgops.maths.trials.training --entities 5000 --round 1
+    python -m kgops.maths.trials.training --losses --entities 10000 --batch-size 256 --steps 1 --round 1
 
 The group's loop is rewritten from its description: PyKEEN's ConvE, one dense row of labels per query, Adam. PyKEEN's
 scores are patched to a matrix product, as before release 1.8: as shipped it needs batch x entities x dim numbers.
+
+`--losses` compares the loss over all entities instead: with dense labels, the group's efficient loss, and kgops'. All
+train kgops' ConvE on equal batches; the first two by autograd, kgops' by its training step. Memory of a step is the
+peak of torch's allocator above weights, gradients and optimizer.
 """
 
 from __future__ import annotations
@@ -18,7 +23,6 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.models.conve import ConvE
@@ -30,6 +34,7 @@ from kgops.maths.trials import peers
 from kgops.maths.trials.interleaved import read_arguments, run_trials
 from kgops.maths.trials.train_step import synthetic
 from kgops.maths.trials.variants import (
+    LIVE_OF_A_STEP,
     Trial,
     TrialResult,
     Variant,
@@ -41,11 +46,10 @@ from kgops.maths.trials.variants import (
 from kgops.workloads.train.models import ConvEConfig
 
 WARM_UP = 3  # steps
-CLEANUP_EVERY = 8  # batches, as in the group's script
-MIXED = "their mixed precision and its gradient scaler are CUDA's"
+Loss = Callable[[ConvE, Batch], torch.Tensor]
 
 
-class PykeenTraining:
+class PykeenTraining(peers.Wrapped):
     """The group's training step: PyKEEN's ConvE, dense labels, Adam. With `scaled`, a gradient scaler."""
 
     def __init__(
@@ -65,7 +69,6 @@ class PykeenTraining:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.entities = graph.num_entities
         self.source = few_batches(graph, batch_size, on)
-        self.cleanup_every: int | None = None
         self.losses: list[float] = []
 
     def step(self, autocast: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
@@ -80,22 +83,7 @@ class PykeenTraining:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.losses.append(float(loss.detach()))
-        if self.cleanup_every and len(self.losses) % self.cleanup_every == 0:
-            torch.cuda.empty_cache()
-
-    def with_cleanup(self) -> None:
-        """Gives cached GPU memory back after every few batches."""
-        self.cleanup_every = CLEANUP_EVERY
-
-    def with_checkpointing(self) -> None:
-        """Recomputes the convolution's activations in the backward pass."""
-        convolution = self.model.interaction.hr2d
-        plain = convolution.forward
-        convolution.forward = lambda x: checkpoint(plain, x, use_reentrant=False)
-
-    def compiled(self) -> None:
-        self.model.interaction.hr2d = torch.compile(self.model.interaction.hr2d)
-        self.model.interaction.hr1d = torch.compile(self.model.interaction.hr1d)
+        self.clean_up(len(self.losses))
 
 
 class KgopsTraining:
@@ -108,6 +96,7 @@ class KgopsTraining:
         torch.manual_seed(0)
         self.model = ConvE(config).to(on).train()
         self.source = few_batches(graph, batch_size, on)
+        self.loss = 0.0
 
     @cached_property
     def step(self) -> TrainStep:
@@ -118,7 +107,43 @@ class KgopsTraining:
         for _ in range(count):
             value = self.step(next(self.source))
             assert value is not None
-            float(value)  # the others also wait for their loss
+            self.loss = float(value)
+
+
+class AutogradTraining:
+    """kgops' ConvE, trained by autograd with another loss."""
+
+    def __init__(
+        self, graph: Graph, config: ConvEConfig, batch_size: int, on: torch.device, loss_of: Loss
+    ) -> None:
+        torch.manual_seed(0)
+        self.model = ConvE(config).to(on).train()
+        self.source = few_batches(graph, batch_size, on)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
+        self.loss_of, self.loss = loss_of, 0.0
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.optimizer.zero_grad()
+            value = self.loss_of(self.model, next(self.source))
+            torch.autograd.backward(value)
+            self.optimizer.step()
+            self.loss = float(value.detach())
+
+
+def dense(model: ConvE, batch: Batch) -> torch.Tensor:
+    """A row of labels for each query, a column for each entity."""
+    labels = torch.zeros(len(batch), model.config.num_entities, device=batch.heads.device)
+    labels[batch.positives.rows, batch.positives.entities] = 1
+    scores: torch.Tensor = model(batch.heads, batch.relations)
+    return F.binary_cross_entropy_with_logits(scores, labels)
+
+
+def efficient(model: ConvE, batch: Batch) -> torch.Tensor:
+    """The group's loss: from the scores, without labels; autograd keeps the scores."""
+    scores: torch.Tensor = model(batch.heads, batch.relations)
+    true = scores[batch.positives.rows, batch.positives.entities]
+    return (F.softplus(scores).sum() - true.sum()) / scores.numel()
 
 
 def few_batches(graph: Graph, batch_size: int, on: torch.device | str = "cpu") -> Iterator[Batch]:
@@ -152,7 +177,7 @@ def variants(
         return TrialResult(measured.each(steps * times * batch), measured.resident_mib, metrics, remark)
 
     def fp16(trial: Trial, *prepare: Callable[[PykeenTraining], None], times: int = 1) -> TrialResult:
-        needs_a_gpu(MIXED)
+        needs_a_gpu(peers.MIXED)
         return pykeen_trial(trial, *prepare, autocast=half, times=times)
 
     def bf16(trial: Trial) -> TrialResult:
@@ -168,11 +193,7 @@ def variants(
     def compile_(trial: Trial) -> TrialResult:
         if not compiling:
             leave_out_compile()
-        return pykeen_trial(
-            trial,
-            PykeenTraining.compiled,
-            remark="the two stacks of the model; compile time and memory are not counted",
-        )
+        return pykeen_trial(trial, PykeenTraining.compiled, remark=peers.COMPILED)
 
     def kgops_trial(trial: Trial) -> TrialResult:
         loop = KgopsTraining(graph, config, batch, device())
@@ -196,6 +217,37 @@ def variants(
     }
 
 
+def losses(
+    graph: Graph, config: ConvEConfig, batch: int, steps: int, *, labels_only: bool
+) -> dict[str, Variant]:
+    def trial_of(loss: Loss | None, trial: Trial) -> TrialResult:
+        """`loss` by autograd; None: kgops' step."""
+        own = (graph, config, batch, device())
+        loop = KgopsTraining(*own) if loss is None else AutogradTraining(*own, loss)
+        labels_mib = _labels_mib(loss is dense, next(loop.source), config.num_entities)
+        measured = trial.measure(
+            lambda _: loop.steps(steps), lambda: loop.steps(1), apart_bytes=peers.state_bytes(loop.model)
+        )
+        metrics = {"loss": loop.loss, "labels_mib": labels_mib}
+        return TrialResult(measured.each(steps), measured.resident_mib, metrics, memory_of=LIVE_OF_A_STEP)
+
+    by_autograd: dict[str, Variant] = {
+        "dense labels": partial(trial_of, dense),
+        "their efficient loss": partial(trial_of, efficient),
+    }
+    if labels_only:
+        return by_autograd
+    return {**by_autograd, "dense labels again": partial(trial_of, dense), "kgops": partial(trial_of, None)}
+
+
+def _labels_mib(is_dense: bool, batch: Batch, entities: int) -> float:
+    """Size of the labels: a number for each entity, or two indices for each true answer."""
+    if is_dense:
+        return 4 * len(batch) * entities / 2**20
+    index_tensors = (batch.positives.rows, batch.positives.entities)
+    return sum(tensor.numel() * tensor.element_size() for tensor in index_tensors) / 2**20
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.maths.trials.training", description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with train.txt; default: a synthetic graph")
@@ -204,12 +256,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=4, help="steps in each repetition")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
+    parser.add_argument("--losses", action="store_true", help="compare losses over all entities instead")
+    parser.add_argument("--labels-only", action="store_true", help="of losses, only those with labels")
     args = read_arguments(parser, argv)
     graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)
-    # PyKEEN imports most of itself here, once, before any fork. No step is run: its variants could reuse freed memory.
-    PykeenTraining(graph, config, args.batch_size, torch.device("cpu"))
-    chosen = variants(graph, config, args.batch_size, args.steps, args.compile)
+    if args.losses:
+        chosen = losses(graph, config, args.batch_size, args.steps, labels_only=args.labels_only)
+    else:
+        # PyKEEN imports most of itself here, once, before any fork. No step is run: variants could reuse freed memory.
+        PykeenTraining(graph, config, args.batch_size, torch.device("cpu"))
+        chosen = variants(graph, config, args.batch_size, args.steps, args.compile)
     run_trials(chosen, args.round, trials=args.trials, repetitions=args.repetitions)
     return 0
 
