@@ -1,8 +1,7 @@
 """The network that reads a cloud-base height from a window of frames and the sun's angles.
 
 Frames are mixed by attention, message passing, a state-space scan, or not at all. Each layer maps (batch, frames,
-features) to the same shape, with residual connections. `RegressionConfig` documents layers and parameter names, and
-memory estimates are computed from it.
+features) to the same shape, with residual connections. `RegressionConfig` counts the parameters for memory estimates.
 """
 
 from __future__ import annotations

@@ -96,33 +96,32 @@ class RegressionConfig:
         return (self.height >> stage) * (self.width >> stage)
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of every parameter, by its name in the network's state."""
-        return {**self._encoder(), **_MIXERS[self.mixer](self), **self._head()}
+    def sizes(self) -> list[int]:
+        """Of every parameter, in the network's order."""
+        sizes: list[int] = []
+        d, entering = self.features, (1, *self.channels)
+        for stage, channels in enumerate(self.channels):
+            sizes += [9 * entering[stage] * channels, *_norm(channels)]
+            if self.angle_features:
+                sizes += _linear(self.angle_features, self.film_width)
+                sizes += _linear(self.film_width, 2 * channels)
+        if self.use_spatial_attention:
+            sizes += _linear(d, 1)
+        if self.mixer == "attention":
+            sizes += [self.temporal_frames * d, *_norm(d), *_linear(d, 3 * d), *_linear(d, d)]
+            sizes += [*_norm(d), *_linear(d, 2 * d), *_linear(2 * d, d)]
+        elif self.mixer == "messages":
+            sizes += [*_norm(d), *_linear(d, d), d * d] * self.message_rounds
+        elif self.mixer == "scan":
+            sizes += [*[d * self.states] * 3, d, *_norm(d), *_linear(d, d)]
+        return [*sizes, *_linear(d, self.hidden), *_linear(self.hidden, 1)]
 
     @property
     def parameters(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        return sum(self.sizes)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "channels": list(self.channels)}
-
-    def _encoder(self) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {}
-        entering = (1, *self.channels)
-        for stage, channels in enumerate(self.channels):
-            name = f"encoder.stages.{stage}"
-            shapes[f"{name}.conv.weight"] = (channels, entering[stage], 3, 3)
-            shapes |= _norm(f"{name}.norm", channels)
-            if self.angle_features:
-                shapes |= _linear(f"{name}.film.0", self.angle_features, self.film_width)
-                shapes |= _linear(f"{name}.film.2", self.film_width, 2 * channels)
-        if self.use_spatial_attention:
-            shapes |= {"encoder.attention.weight": (1, self.features, 1, 1), "encoder.attention.bias": (1,)}
-        return shapes
-
-    def _head(self) -> dict[str, tuple[int, ...]]:
-        return _linear("head.hidden", self.features, self.hidden) | _linear("head.height", self.hidden, 1)
 
 
 _SIZES = (
@@ -134,51 +133,12 @@ _SIZES = (
 )
 
 
-def _attention(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
-    size = c.features
-    return {
-        "mixer.positions": (c.temporal_frames, size),
-        **_norm("mixer.attention_norm", size),
-        **_linear("mixer.qkv", size, 3 * size),
-        **_linear("mixer.out", size, size),
-        **_norm("mixer.perceptron_norm", size),
-        **_linear("mixer.wide", size, 2 * size),
-        **_linear("mixer.narrow", 2 * size, size),
-    }
+def _norm(size: int) -> tuple[int, int]:
+    return size, size
 
 
-def _messages(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for number in range(c.message_rounds):
-        shapes |= _norm(f"mixer.rounds.{number}.norm", c.features)
-        shapes |= _linear(f"mixer.rounds.{number}.own", c.features, c.features)
-        shapes[f"mixer.rounds.{number}.near.weight"] = (c.features, c.features)
-    return shapes
-
-
-def _scan(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
-    each = (c.features, c.states)
-    return {
-        **{f"mixer.{name}": each for name in ("decay", "enter", "leave")},
-        "mixer.skip": (c.features,),
-        **_norm("mixer.norm", c.features),
-        **_linear("mixer.gate", c.features, c.features),
-    }
-
-
-def _mean(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
-    return {}
-
-
-_MIXERS = {"attention": _attention, "messages": _messages, "scan": _scan, "mean": _mean}
-
-
-def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
-
-
-def _linear(name: str, entering: int, leaving: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (leaving, entering), f"{name}.bias": (leaving,)}
+def _linear(entering: int, leaving: int) -> tuple[int, int]:
+    return entering * leaving, leaving
 
 
 def image_size(settings: Mapping[str, Any]) -> tuple[int, int] | None:

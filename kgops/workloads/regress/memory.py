@@ -5,7 +5,6 @@ Each function names the code that allocates. Sizes are in bytes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from kgops.gpus.facts import GpuFacts
@@ -34,7 +33,7 @@ def phases(
         on_gpu=s.on_gpu,
         expandable=expandable,
     )
-    weights = [_FULL * math.prod(shape) for shape in s.model.shapes.values()]
+    weights = [_FULL * size for size in s.model.sizes]
     moments = MOMENTS.get(s.optimizer, 0)
     workspace = cublas_workspace(gpu.compute_capability if gpu else None) if s.on_gpu else 0
     p.keep("loading", *_parts("weights", weights))
@@ -79,7 +78,7 @@ def _step(p: Phases, s: RegressShape, windows: int) -> None:
         for maps in _there(s, piece, s.low, keeps=False):
             p.run("step", *images, *_parts("activations", maps))
         p.run("step", *images, *mixing)
-        frame_gradients = [s.low * math.prod(shape) for shape in s.model.shapes.values()]
+        frame_gradients = [s.low * size for size in s.model.sizes]
         images += _parts("gradients", frame_gradients if frames > 1 else [])
         passes = [*_there(s, piece, s.low, keeps=True), *_back(s, piece, s.low)]
     else:
