@@ -21,20 +21,12 @@ from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.job_files import read_job
 from kgops.workloads.tracin.memory import graph_bytes
 from kgops.workloads.tracin.options import (
-    LARGEST_ALL_SCORES,
-    TRACIN_AGREEMENT_TESTS,
-    TRACIN_AGREEMENT_TRAINS,
     TRACIN_BLOCK,
     TRACIN_CHUNK,
-    TRACIN_MERGED_COLUMNS,
-    TRACIN_TEST_BYTES,
-    TRACIN_TESTS,
-    TRACIN_TIES_AT_ONCE,
-    TRACIN_VALIDATED_TESTS,
 )
 from kgops.workloads.tracin.sizes import tracin_shape
 from kgops.workloads.train.models import ConvEConfig, buffer_bytes, model_of_config, weight_sizes
-from kgops.workloads.train.options import EVALUATION_ENCODED, EVALUATION_QUERIES, TRAIN_BATCH, loss_chunk
+from kgops.workloads.train.options import TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 
 H200 = GpuFacts("NVIDIA H200", (9, 0))
@@ -248,28 +240,13 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 def test_sizes_are_those_the_workers_cut_by() -> None:
     import torch
 
-    from kgops.maths.tracin import agreement as tracin_agreement
-    from kgops.maths.tracin import attribution, results, scan
-    from kgops.maths.tracin import validate as tracin_validate
     from kgops.maths.tracin.blocks import Settings
-    from kgops.maths.train import evaluate, optimizers
+    from kgops.maths.train import optimizers
     from kgops.maths.train.settings import TrainSettings
 
     plain = Settings()
     assert TrainSettings().batch_size == TRAIN_BATCH
     assert (plain.block, plain.chunk) == (TRACIN_BLOCK, TRACIN_CHUNK)
-    assert plain.test_mib << 20 == TRACIN_TEST_BYTES
-    assert (attribution._MOST_TESTS, attribution._SCORES_BYTES) == (
-        TRACIN_TESTS,
-        LARGEST_ALL_SCORES,
-    )
-    assert scan.TopTriples(1)._columns == TRACIN_MERGED_COLUMNS
-    assert results._TIED_AT_ONCE == TRACIN_TIES_AT_ONCE
-    assert tracin_validate.MOST_TESTS == TRACIN_VALIDATED_TESTS
-    agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)
-    assert agreement == (TRACIN_AGREEMENT_TESTS, TRACIN_AGREEMENT_TRAINS)
-    assert evaluate._QUERIES_AT_ONCE == EVALUATION_QUERIES
-    assert evaluate._ENCODED_AT_ONCE == EVALUATION_ENCODED
     assert set(optimizers.OPTIMIZERS) == {"adam", "adamw", "adagrad", "sgd"}  # what a memory estimate knows
     for batch in (1, 256, 10_000):
         for device in ("cpu", "cuda"):

@@ -24,14 +24,13 @@ _PAIRS_AT_ONCE = 4096  # of theirs: vectors of so many take less than a chunk's 
 
 @dataclass(frozen=True)
 class BestPairs:
-    """Best first; on the CPU. `scored` pairs in all, known ones included."""
+    """Best first; on the CPU."""
 
     heads: torch.Tensor
     tails: torch.Tensor
     ranks: torch.Tensor
     scores: torch.Tensor
     probabilities: torch.Tensor | None
-    scored: int
 
 
 @torch.no_grad()
@@ -82,11 +81,10 @@ def best_pairs(
             progress(min(done * at_once, len(everything)), len(everything))
             if stop_requested():
                 return None
-        scored = len(everything) * (n if tails is None else len(tails))
         beside = like.new_empty(0, device="cpu")
         if left_out is not None:
             beside, _ = _exactly(scorer, relation, left_out)
-        return _ranked(scorer, relation, best.keys().cpu(), beside, most, probability, scored)
+        return _ranked(scorer, relation, best.keys().cpu(), beside, most, probability)
 
 
 class _Best:
@@ -146,7 +144,6 @@ def _ranked(
     beside: torch.Tensor,
     most: int,
     probability: Probability,
-    scored: int,
 ) -> BestPairs:
     """The pairs in the order of their exact scores. Their ranks also count the scores `beside`."""
     n = scorer.num_entities
@@ -156,7 +153,7 @@ def _ranked(
     keys, ranks = keys[order][:most], realistic_ranks(scores, beside)[:most]
     normalizers = None if normalizers is None else normalizers[order][:most]
     probabilities = probability.of(scores[:most], normalizers)
-    return BestPairs(keys // n, keys % n, ranks, scores[:most], probabilities, scored)
+    return BestPairs(keys // n, keys % n, ranks, scores[:most], probabilities)
 
 
 def _exactly(

@@ -14,6 +14,7 @@ from kgops.maths.tracin.attribution import Scoring
 from kgops.maths.tracin.models import facts_of
 from kgops.maths.tracin.scan import AllScores
 from kgops.maths.worker.report import Reporter
+from kgops.workloads.tracin.options import TRACIN_AGREEMENT_TESTS, TRACIN_AGREEMENT_TRAINS
 
 TOPS = (10, 50, 100)
 
@@ -90,8 +91,6 @@ def _ranks(scores: torch.Tensor) -> torch.Tensor:
     return torch.stack(rows)
 
 
-MOST_TESTS = 16
-MOST_TRAINS = 20_000
 ACCEPTED_ERROR = 0.01  # of the largest score: what the group's guide expects of FP16
 
 
@@ -117,8 +116,8 @@ def report_agreement(
     if not variants:
         return {}
     draw = torch.Generator().manual_seed(seed)
-    some = train[torch.randperm(len(train), generator=draw)[:MOST_TRAINS]]
-    some_tests = tests[torch.linspace(0, len(tests) - 1, min(MOST_TESTS, len(tests))).long()]
+    some = train[torch.randperm(len(train), generator=draw)[:TRACIN_AGREEMENT_TRAINS]]
+    some_tests = tests[torch.linspace(0, len(tests) - 1, min(TRACIN_AGREEMENT_TESTS, len(tests))).long()]
     ours = _scores(scoring, some, some_tests, stop)
     metrics: dict[str, float] = {}
     for name, what, exact_variant in variants:

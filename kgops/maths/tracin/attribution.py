@@ -16,10 +16,7 @@ from kgops.maths.tracin.scan import AllScores, Sink, TopTriples, scan
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Report
-
-# Memory for one tile's scores with all training triples, where all scores are kept.
-_SCORES_BYTES = 256 << 20
-_MOST_TESTS = 4096
+from kgops.workloads.tracin.options import LARGEST_ALL_SCORES, TRACIN_TESTS
 
 
 @dataclass(frozen=True)
@@ -118,8 +115,8 @@ def tiles(
     `top_k` None: all scores are kept. Keeping only the top k needs almost no memory.
     """
     missing = [test for test in tests if test.number not in finished_tests]
-    fitting = min(most or _MOST_TESTS, max(1, _SCORES_BYTES // (8 * trains)))
-    size = _MOST_TESTS if top_k is not None else min(_MOST_TESTS, fitting)
+    fitting = min(most or TRACIN_TESTS, max(1, LARGEST_ALL_SCORES // (8 * trains)))
+    size = TRACIN_TESTS if top_k is not None else min(TRACIN_TESTS, fitting)
     return [missing[start : start + size] for start in range(0, len(missing), size)]
 
 

@@ -18,7 +18,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.tracin.bilinear import BilinearEncoder
-from kgops.maths.tracin.curvature import DAMPING, Curvature, Training
+from kgops.maths.tracin.curvature import Curvature, Training
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors, OtherSide, factors_of
 from kgops.maths.tracin.loss import LOGIT, TracinLoss
@@ -43,13 +43,12 @@ class Settings:
 
     `both_directions` adds each triple's inverse, as training does. `precision`: format of the factors
     in all products but the two large ones with the test triples. `tests_at_once` None: as many as fit in
-    `test_mib`. `score`: tracin, or one of `scores`; those with curvature need the `training`.
+    512 MiB. `score`: tracin, or one of `scores`; those with curvature need the `training`.
     """
 
     block: int = TRACIN_BLOCK
     chunk: int = TRACIN_CHUNK
     tests_at_once: int | None = None
-    test_mib: int = 512
     both_directions: bool = False
     precision: torch.dtype | None = None
     seed: int = 0
@@ -100,30 +99,21 @@ class Engine:
         factors = factors_of(self.encoder, self.loss, rows, chunk=chunk, keep=True)
         return TestFactors(factors, factors.as_other_side(chunk, self.total), len(tests))
 
-    def make(
-        self, train: torch.Tensor, others: OtherSide | None, *, keep: bool = False, rounded: bool = False
-    ) -> Factors:
-        """The factors of a block of training triples, for `pair` with the tests of `others`."""
-        rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
-        chunk = self.settings.chunk
-        return factors_of(
-            self.encoder, self.loss, rows, chunk=chunk, keep=keep, others=others, rounded=rounded
-        )
-
-    def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
-        """(tests, trains) times the learning rate; `triples`: number of training triples."""
-        pairs = self.products(block, kept)
-        if self.settings.both_directions:
-            pairs = pairs.view(2, triples, 2, kept.triples).sum((0, 2))
-        return pairs.t() * self.checkpoint.learning_rate
-
-    def products(self, block: Factors, kept: TestFactors) -> torch.Tensor:
-        """(train rows, test rows): inner products of the gradients."""
-        return pair_scores(self.encoder, block, kept.factors)
-
     def scores(self, kept: TestFactors, train: torch.Tensor) -> torch.Tensor:
         """(tests, trains) times the learning rate."""
-        return self.pair(self.make(train, kept.others, rounded=True), kept, len(train))
+        pairs = self._products(kept, train)
+        if self.settings.both_directions:
+            pairs = pairs.view(2, len(train), 2, kept.triples).sum((0, 2))
+        return pairs.t() * self.checkpoint.learning_rate
+
+    def _products(self, kept: TestFactors, train: torch.Tensor) -> torch.Tensor:
+        """(train rows, test rows): inner products of the gradients."""
+        settings = self.settings
+        rows = rows_of(self.checkpoint.model, train, settings.both_directions)
+        block = factors_of(
+            self.encoder, self.loss, rows, chunk=settings.chunk, others=kept.others, rounded=True
+        )
+        return pair_scores(self.encoder, block, kept.factors)
 
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
         settings = self.settings
@@ -213,7 +203,6 @@ class FisherEngine(Engine):
         settings: Settings,
         names: Collection[str] | None = None,
         *,
-        damping: float = DAMPING,
         labels: bool = False,
     ) -> None:
         if not isinstance(checkpoint.model, EntityModel):
@@ -226,7 +215,7 @@ class FisherEngine(Engine):
             raise ValueError(f"the score {settings.score} needs the training")
         both = bool(checkpoint.model.config.inverse)
         super().__init__(checkpoint, LOGIT, replace(settings, both_directions=both), names)
-        self.training, self.seed, self.damping = settings.training, settings.seed, damping
+        self.training, self.seed = settings.training, settings.seed
         if self.training.one_positive and not labels:
             self.loss = TracinLoss(self.training.kind)
 
@@ -240,7 +229,7 @@ class FisherEngine(Engine):
         device = self.encoder.entities.device
         queries = self.training.queries(self.checkpoint.model.config.inverse)
         queries = replace(queries, rows=queries.rows.to(device), weights=queries.weights.to(device))
-        return Curvature(self.encoder, queries, damping=self.damping, seed=self.seed)
+        return Curvature(self.encoder, queries, seed=self.seed)
 
     def keep(self, tests: torch.Tensor) -> TestFactors:
         return self.keep_rows(rows_of(self.checkpoint.model, tests, both_directions=False))
@@ -255,6 +244,5 @@ class FisherEngine(Engine):
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError("self-influence is TracIn's")
 
-    def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
-        products = self.products(block, kept)
-        return products.view(-1, triples, kept.triples).sum(0).t()
+    def scores(self, kept: TestFactors, train: torch.Tensor) -> torch.Tensor:
+        return self._products(kept, train).view(-1, len(train), kept.triples).sum(0).t()

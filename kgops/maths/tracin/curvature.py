@@ -110,19 +110,11 @@ def training_of(triples: torch.Tensor, loss: Mapping[str, Any] | None) -> Traini
 class Curvature:
     """`names` of the encoder choose the parameters, as in its gradients."""
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        queries: Queries,
-        *,
-        damping: float = DAMPING,
-        seed: int = 0,
-        most: int = TRACIN_FISHER_QUERIES,
-    ) -> None:
-        self.encoder, self.queries, self.damping = encoder, queries, damping
+    def __init__(self, encoder: Encoder, queries: Queries, *, seed: int = 0) -> None:
+        self.encoder, self.queries = encoder, queries
         self._seed = seed
         everything = torch.arange(len(queries.rows), device=queries.rows.device)
-        self._all = self._sampled(everything, most, seed)
+        self._all = self._sampled(everything, TRACIN_FISHER_QUERIES, seed)
         weights = queries.weights.to(self._all.x)
         self._per_head = weights.new_zeros(len(encoder.entities)).index_add_(0, queries.rows[:, 0], weights)
         self._total = self._all.weights.sum()
@@ -140,7 +132,7 @@ class Curvature:
         tails, heads, relations = test.tails, test.heads[group], test.relations[group]
         x = self._by_row(tails, encoded.x[group], self._entity)
         maps, one = self._inputs(encoded.maps[group])
-        at_scores = every.at_scores[tails] + self.damping * every.at_scores.mean()
+        at_scores = every.at_scores[tails] + DAMPING * every.at_scores.mean()
         return replace(
             test,
             encoded=replace(encoded, x=x, maps=maps),
@@ -167,21 +159,21 @@ class Curvature:
     @cached_property
     def _projected(self) -> Damped:
         root = self._all.weights.sqrt()[:, None]
-        return Damped(torch.cat([self._all.maps, root], dim=1) / self._total.sqrt(), self.damping**0.5)
+        return Damped(torch.cat([self._all.maps, root], dim=1) / self._total.sqrt(), DAMPING**0.5)
 
     @cached_property
     def _outputs(self) -> Damped:
-        return Damped(self._all.u, self.damping**0.5)
+        return Damped(self._all.u, DAMPING**0.5)
 
     @cached_property
     def _norm(self) -> Damped:
         assert self._all.norm is not None
-        return Damped(self._all.norm, self.damping)
+        return Damped(self._all.norm, DAMPING)
 
     @cached_property
     def _conv(self) -> Damped:
         assert self._all.conv is not None
-        return Damped(self._all.conv, self.damping)
+        return Damped(self._all.conv, DAMPING)
 
     def _entity(self, entity: int) -> torch.Tensor:
         """Block of a row that is the head of its queries, and an output of all."""
@@ -203,7 +195,7 @@ class Curvature:
         out = torch.empty_like(vectors)
         for row in sorted(set(ids.tolist())):
             same, block = ids == row, block_of(row)
-            hold = self.damping * block.diagonal().mean()
+            hold = DAMPING * block.diagonal().mean()
             # A row that no query reads is in no gradient: nothing to correct.
             damped = block + torch.eye(len(block), dtype=block.dtype, device=block.device) * (hold or 1)
             out[same] = torch.linalg.solve(damped, vectors[same].t()).t()

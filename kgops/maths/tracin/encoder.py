@@ -18,6 +18,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
 from kgops.maths.models.products import addmm, mm_buffered, product
 from kgops.maths.tracin.models import all_parameters
+from kgops.workloads.tracin.options import TRACIN_ROWS_AT_ONCE
 from kgops.workloads.train.models import ConvEConfig
 
 _CONV_PART = (
@@ -96,7 +97,7 @@ class Encoder:
         names: Collection[str] | None = None,
         *,
         buffers: Buffers | None = None,
-        rows_at_once: int = 128,
+        rows_at_once: int = TRACIN_ROWS_AT_ONCE,
         low: torch.dtype | None = None,
     ) -> None:
         self.low = low

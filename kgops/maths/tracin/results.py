@@ -16,9 +16,7 @@ import torch
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.finished_tests import FinishedTest
 from kgops.maths.tracin.test_triples import TestTriple
-from kgops.workloads.tracin.options import TRACIN_RANKED_FIRST, tests_ranked_at_once
-
-_TIED_AT_ONCE = 16
+from kgops.workloads.tracin.options import TRACIN_RANKED_FIRST, TRACIN_TIES_AT_ONCE, tests_ranked_at_once
 
 
 class Ranking:
@@ -84,8 +82,8 @@ class Ranking:
             tied = ((scores == last).sum(1) != (best == last).sum(1)).nonzero()[:, 0]
             kept = ids.gather(1, at)
             # A few at a time: under KvsAll nearly all rows may tie, and sorting takes 36 bytes a score.
-            for start in range(0, len(tied), _TIED_AT_ONCE):
-                some = tied[start : start + _TIED_AT_ONCE]
+            for start in range(0, len(tied), TRACIN_TIES_AT_ONCE):
+                some = tied[start : start + TRACIN_TIES_AT_ONCE]
                 best[some], kept[some] = _sorted(scores[some], ids[some], self.k)
             scores, ids = best, kept
         self.scores, self.ids = _sorted(scores, ids, self.k)

@@ -19,6 +19,7 @@ from kgops.maths.tracin.results import TopK
 from kgops.maths.train.batches import lexicographic
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Progress, Report
+from kgops.workloads.tracin.options import TRACIN_MERGED_COLUMNS, TRACIN_TEST_BYTES, TRACIN_TESTS
 
 
 def trim_heap() -> None:
@@ -67,7 +68,7 @@ class TopTriples:
     (scores, ids), each (tests, at most k), best first.
     """
 
-    def __init__(self, k: int, *, merge_columns: int = 2048) -> None:
+    def __init__(self, k: int, *, merge_columns: int = TRACIN_MERGED_COLUMNS) -> None:
         self.k, self._columns = k, merge_columns
         self.rankings: dict[int, TopK] = {}
         self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -295,7 +296,7 @@ def ordered_blocks(triples: torch.Tensor, size: int) -> Iterator[Block]:
 def tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_size: int) -> int:
     each = sum(engine.floats_per_test for engine in engines) * element_size
     each *= 2 if settings.both_directions else 1
-    return max(1, min(4096, settings.test_mib * 2**20 // each))
+    return max(1, min(TRACIN_TESTS, TRACIN_TEST_BYTES // each))
 
 
 def check_ids(facts: Facts, triples: torch.Tensor, what: str) -> None:

@@ -269,8 +269,6 @@ def validate(
     return Validation(k, triples, retrained, tuple(changes))
 
 
-# Deleted together: more tests would delete most of a small graph.
-MOST_TESTS = TRACIN_VALIDATED_TESTS
 JOURNAL = "retrainings.jsonl"
 
 
@@ -291,9 +289,9 @@ def validate_influences(
             f"{last.path} has no training settings, so it cannot be retrained.",
             hint="--validate needs checkpoints of a kgops training.",
         )
-    if len(tests) > MOST_TESTS:
-        report.note(f"validated on the first {MOST_TESTS} of {len(tests):,} test triples.")
-        tests = tests[:MOST_TESTS]
+    if len(tests) > TRACIN_VALIDATED_TESTS:  # more would delete most of a small graph
+        report.note(f"validated on the first {TRACIN_VALIDATED_TESTS} of {len(tests):,} test triples.")
+        tests = tests[:TRACIN_VALIDATED_TESTS]
     scores = AllScores(len(tests), len(graph.train), like=scoring.checkpoints[0].model.entities)
     scoring(graph.train, tests, scores, report, stop)
     settings = replace(TrainSettings(**last.settings), num_epochs=last.epoch)

@@ -20,10 +20,9 @@ from kgops.maths.models.encoder import Buffers
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.products import addmm, column_sums, without_tf32
 from kgops.maths.train.batches import inverse_triples, query_rows
+from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED, EVALUATION_QUERIES
 
 HITS_AT = (1, 3, 10)
-_QUERIES_AT_ONCE = 512
-_ENCODED_AT_ONCE = 256
 _PAIRS_AT_ONCE = 1 << 10  # bounds the memory of scoring them again, for the memory estimate
 _PAIRS_LISTED = 1 << 16  # and that of their places
 
@@ -88,7 +87,7 @@ class Evaluator:
         chunk: int | None = None,
     ) -> None:
         self.device, self.num_entities = torch.device(device), num_entities
-        self.chunk = chunk or (1 << 15 if self.device.type == "cuda" else 1024)
+        self.chunk = chunk or EVALUATION_CHUNK["cuda" if self.device.type == "cuda" else "cpu"]
         self._known = KnownAnswers(known.to(self.device))
         self._buffers = Buffers(self.device)
 
@@ -142,7 +141,7 @@ class Evaluator:
         """Blocks of tail queries; a head query is the tail query of the inverse relation."""
         # Sorted, so that queries with an equal (head, relation) are adjacent and encoded once.
         order = _by_pair(queries)
-        for rows in split(order, _QUERIES_AT_ONCE):
+        for rows in split(order, EVALUATION_QUERIES):
             block = queries[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1])
             yield rows, self._ranks(TailScores(model, vectors), block, block[:, 1])
@@ -151,7 +150,7 @@ class Evaluator:
         self, model: EntityModel, tails: torch.Tensor, heads: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Without inverse relations every head is encoded: once per relation, not once per triple."""
-        for rows in split(_by_pair(tails), _QUERIES_AT_ONCE):
+        for rows in split(_by_pair(tails), EVALUATION_QUERIES):
             block = tails[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1] // 2)
             yield rows, self._ranks(TailScores(model, vectors), block, block[:, 1])
@@ -161,7 +160,7 @@ class Evaluator:
             relation = virtual // 2
             everything = torch.arange(self.num_entities, device=self.device)
             vectors = self._encode(model, everything, relation.expand(self.num_entities))
-            for rows in split(group, _QUERIES_AT_ONCE):
+            for rows in split(group, EVALUATION_QUERIES):
                 block = heads[rows]
                 yield (
                     len(tails) + rows,
@@ -173,7 +172,7 @@ class Evaluator:
         new = torch.ones(len(pairs), dtype=torch.bool, device=pairs.device)
         new[1:] = (pairs[1:] != pairs[:-1]).any(dim=1)
         distinct = pairs[new]
-        vectors = [model.encode(p[:, 0], p[:, 1]) for p in split(distinct, _ENCODED_AT_ONCE)]
+        vectors = [model.encode(p[:, 0], p[:, 1]) for p in split(distinct, EVALUATION_ENCODED)]
         return torch.cat(vectors)[new.cumsum(0) - 1]
 
     def _ranks(

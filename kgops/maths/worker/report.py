@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,25 +36,16 @@ class Report(Protocol):
 
 
 class Progress:
-    """Limits progress reports to one per `every_s` and the last; the rate is since the start."""
+    """Limits progress reports to two a second and the last; the rate is since the start."""
 
-    def __init__(
-        self,
-        report: Report,
-        phase: str,
-        unit: str,
-        *,
-        done: int = 0,
-        every_s: float = 0.5,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._report, self._phase, self._unit, self._clock = report, phase, unit, clock
-        self._first, self._every_s = done, every_s
-        self._started = self._said = clock()
+    def __init__(self, report: Report, phase: str, unit: str, *, done: int = 0) -> None:
+        self._report, self._phase, self._unit = report, phase, unit
+        self._first = done
+        self._started = self._said = time.monotonic()
 
     def __call__(self, done: float, total: float) -> None:
-        now = self._clock()
-        if done < total and now - self._said < self._every_s:
+        now = time.monotonic()
+        if done < total and now - self._said < _PROGRESS_EVERY_S:
             return
         self._said = now
         rate = (done - self._first) / (now - self._started) if now > self._started else None
@@ -63,6 +54,7 @@ class Progress:
 
 _LONGEST_NOTE = 2000  # characters of a line in the log
 _LOSS_EVERY_S = 10.0
+_PROGRESS_EVERY_S = 0.5
 
 
 class Reporter:

@@ -160,8 +160,6 @@ class RegressShape:
     checkpointing: bool
     compile: str
     augment: bool
-    flat_field: bool
-    loss: str
 
     @property
     def examples(self) -> int:
@@ -208,8 +206,6 @@ def regress_shape(job: Job, flights: Flights, gpu: GpuFacts | None, precision: s
         bool(options.get("gradient_checkpointing", False)),
         "off" if gpu is None and skips_compile(job, WorkerDevice()) else options.get("compile", "off"),
         settings["augment"],
-        settings["flat_field_correction"],
-        settings["loss_type"],
     )
 
 

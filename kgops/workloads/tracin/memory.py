@@ -177,7 +177,7 @@ def keep(s: TracinShape, test: Side) -> Made:
 
 
 def block_made(s: TracinShape, side: Side, test: Side) -> Made:
-    """`Engine.make`: a block's factors, to multiply with the tests' factors."""
+    """`Engine.scores`: a block's factors, to multiply with the tests' factors."""
     against = 0 if s.of_tests.loss == "target" else test.groups
     made = factors(s, side, keep=False, against=against, places=test.samples + test.groups)
     moving = 4 * s.groups_at_once(side.groups) * s.model.features if side.moves_forward and s.goes_deep else 0
@@ -185,7 +185,7 @@ def block_made(s: TracinShape, side: Side, test: Side) -> Made:
 
 
 def pairs(s: TracinShape, train: Side, test: Side) -> Parts:
-    """`Engine.pair`: (tests, trains) of one checkpoint, apart from the factors of both sides."""
+    """`Engine.scores`: (tests, trains) of one checkpoint, apart from the factors of both sides."""
     directions = (1 + s.both_directions) * 4 * train.triples * test.triples
     most = max(pairs_of_samples(s, train, test), 4 * train.rows * test.rows + directions)
     return Counter(scores=most)

@@ -43,7 +43,6 @@ class TrainShape:
     known: tuple[Answers, Answers]  # tails and heads of the training triples
     loss: str
     one_positive: bool
-    smoothing: bool
     batch_size: int
     chunk: int
     precision: str
@@ -149,7 +148,6 @@ def shape_of_training(
         (counts.tails, counts.heads),
         loss,
         single,
-        bool(settings["label_smoothing"]),
         batch_size,
         loss_chunk(None if chunk == "auto" else chunk, batch_size, device),
         precision,

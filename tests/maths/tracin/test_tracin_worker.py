@@ -187,7 +187,7 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
     from kgops.maths.tracin import attribution as tracing
     from kgops.maths.worker.entry import Stopped
 
-    monkeypatch.setattr(tracing, "_MOST_TESTS", 2)
+    monkeypatch.setattr(tracing, "TRACIN_TESTS", 2)
     batch = batch_file(tmp_path, first_test_triples(6))
     whole = trace(test_triples=batch, top_k=3, options={"filtering": False})
     before = {path.name: path.read_bytes() for path in whole.glob("triple_*")}
@@ -213,7 +213,7 @@ def test_run_that_goes_on_with_lines_in_another_order_names_the_right_triples(
     from kgops.maths.tracin import attribution as tracing
     from kgops.maths.worker.entry import Stopped
 
-    monkeypatch.setattr(tracing, "_MOST_TESTS", 2)
+    monkeypatch.setattr(tracing, "TRACIN_TESTS", 2)
     train = tmp_path / "train.txt"
     shutil.copy(nations() / "train.txt", train)
     paths = {"train": str(train), "test_triples": batch_file(tmp_path, first_test_triples(4))}
