@@ -59,8 +59,8 @@ def _legend(heads: Sequence[Piece]) -> Iterator[Piece]:
         if not head.text.startswith(SHORT_LEGEND[:1]):
             yield head
             continue
-        for word in re.split(r"(?<=\s)", head.text):
-            yield from (Piece(word[:1], "good"), Piece(word[1:], "dim"))
+        for text in re.split("([▇▓░])", head.text):
+            yield Piece(text, "good" if text in ("▇", "▓", "░") else "dim")
 
 
 def gpu_columns(width: int) -> Columns:
@@ -70,7 +70,7 @@ def gpu_columns(width: int) -> Columns:
     return Columns(
         (
             Column("GPUS", 24 if roomy else 18 if wide else 15 if width >= 80 else 13),
-            Column(LEGEND if wide else SHORT_LEGEND, 23 if wide else 12, grows=True),
+            Column(LEGEND if wide else SHORT_LEGEND, 26 if wide else 12, grows=True),
             Column("memory", 13, right=True),
             Column("profile", 10),
             Column("util", 4, right=True),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kgops.present.gpus import GpuUsage
     from kgops.present.host import HostUse
 
-LEGEND, SHORT_LEGEND = "▇runs ▓others ░reserved", "▇runs ▓other"
+LEGEND, SHORT_LEGEND = "▇ runs ▓ others ░ reserved", "▇runs ▓other"
 _RUNS, _OTHERS, _UNKNOWN, _RESERVED, _WAITING, _TRACK, _END = "▇", "▓", "▒", "░", "┄", "·", "│"
 _YELLOW, _RED = 0.75, 0.90  # shares of the memory
 
