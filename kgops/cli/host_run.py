@@ -25,7 +25,7 @@ from kgops.hosts.watch import first_pictures
 from kgops.jobs.job import Job
 from kgops.jobs.text import from_bytes, one_line
 from kgops.present import report_page
-from kgops.present.run_detail import LogTail
+from kgops.present.log_lines import newest_lines
 from kgops.settings import find_home
 from kgops.workloads.job_files import with_absolute_paths
 
@@ -108,7 +108,7 @@ def report_there(name: str) -> tuple[str, str]:
             raise Unavailable(f"{host.name}: {state.problem or 'no answer'}", state.hint)
         # Results lie there; a path of that machine is read on none but it.
         detail = replace(state.detail, path=Path(folder))
-        lines = LogTail(Path(folder), at_most=_LOG_LINES).look(final=True)
+        lines = newest_lines(log, _LOG_LINES)
         called = f"{host.name}:{detail.run.id}"
         try:
             return report_page.page(detail, lines, name=called), called

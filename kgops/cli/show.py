@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -14,12 +13,11 @@ from kgops.cli import results_page
 from kgops.cli.output import say_result, write_page
 from kgops.cli.session import Session, existing, is_far
 from kgops.errors import NoSuchRun
-from kgops.jobs.files import open_regular
 from kgops.jobs.text import lines, one_line
 from kgops.present import run_sections
 from kgops.present.formats import columns, local_time
 from kgops.present.glance import settings_text
-from kgops.present.log_lines import shown as shown_line
+from kgops.present.log_lines import newest_lines
 from kgops.present.rows import Fact, printed, printed_facts
 from kgops.present.run_detail import read_run_detail
 from kgops.supervisor.worker_reports import data_digests
@@ -111,11 +109,9 @@ def _page(session: Session, run: Run) -> list[str]:
 
 
 def _last_lines(session: Session, run: Run) -> list[str]:
-    with suppress(OSError), os.fdopen(open_regular(session.folder(run).log), "rb") as file:
-        file.seek(max(os.fstat(file.fileno()).st_size - _LOG_BYTES, 0))
-        return [shown_line(raw)[: columns() - 2] for raw in file.read().splitlines() if raw.strip()][
-            -_LOG_LINES:
-        ]
+    with suppress(OSError):
+        last = newest_lines(session.folder(run).log, _LOG_BYTES, _LOG_BYTES)
+        return [line[: columns() - 2] for line in last if line.strip()][-_LOG_LINES:]
     return []
 
 
@@ -136,7 +132,6 @@ def report(name: str, output: Path | None, force: bool) -> None:
     from kgops.present.explained_run import read_explained_run
     from kgops.present.influences import of_run
     from kgops.present.report_page import page
-    from kgops.present.run_detail import LogTail
 
     if is_far(name):
         from kgops.cli.host_run import report_there
@@ -148,7 +143,7 @@ def report(name: str, output: Path | None, force: bool) -> None:
     run = session.run(name)
     detail = read_run_detail(session.home, session.conn, run.id)
     assert detail is not None  # the run existed a moment ago
-    log = LogTail(detail.path, at_most=200).look(final=run.ended)
+    log = newest_lines(session.folder(run).log, 200)
     influences = of_run(session.home, run.id) if leaves(run.workload, "influences") else None
     target = output or Path(f"run-{run.id}.html")
     has_explanations = leaves(run.workload, "explanations")

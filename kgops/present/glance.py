@@ -10,9 +10,11 @@ from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
 from kgops.jobs.option import Option
 from kgops.jobs.text import one_line
 from kgops.present.formats import value_text
+from kgops.present.log_lines import newest_lines
 from kgops.present.metric_order import curve_rank
-from kgops.present.run_detail import LogTail, OptionRow, RunDetail, read_run_detail
+from kgops.present.run_detail import OptionRow, RunDetail, read_run_detail
 from kgops.settings import Home
+from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.registry import WORKLOADS
 from storage import series
@@ -30,13 +32,12 @@ class Glance:
 
 
 class GlanceReader:
-    """Rereads a run only after a change of the database, and of its log only new lines."""
+    """Rereads a run only after a change of the database, and the end of its log each time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._version: int | None = None
         self._latest: Glance | None = None
-        self._log: LogTail | None = None
 
     def read(self, conn: Connection, number: int) -> Glance | None:
         """None where there is no such run."""
@@ -48,17 +49,16 @@ class GlanceReader:
             detail = _read(self._home, conn, number)
             if detail is None:
                 return None
-            if before is None or self._log is None:
-                self._log = LogTail(detail.path, _LOG_LINES, _LOG_BYTES)
             before = Glance(detail, tuple(_differing(detail)), ())
-        self._latest = Glance(before.detail, before.options, self._end_of_log(before.detail.run.ended))
+        self._latest = Glance(before.detail, before.options, _end_of_log(before.detail))
         return self._latest
 
-    def _end_of_log(self, ended: bool) -> tuple[str, ...]:
-        try:
-            return self._log.look(final=ended) if self._log is not None else ()
-        except OSError as error:
-            return (f"the log cannot be read: {error.strerror}",)
+
+def _end_of_log(detail: RunDetail) -> tuple[str, ...]:
+    try:
+        return newest_lines(RunFolder(detail.path).log, _LOG_LINES, _LOG_BYTES)
+    except OSError as error:
+        return (f"the log cannot be read: {error.strerror}",)
 
 
 def _read(home: Home, conn: Connection, number: int) -> RunDetail | None:

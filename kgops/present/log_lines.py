@@ -1,16 +1,21 @@
-"""Lines of a log as people see them: cleaned and masked."""
+"""Lines of a log as people see them: cleaned, masked and filtered."""
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
+from pathlib import Path
 from typing import Any, Literal, overload
 
+from kgops.jobs.files import ABSENT, open_regular
 from kgops.jobs.text import from_bytes, one_line
+from kgops.supervisor.log_patterns import first_kept
 
 _CHUNK = 256  # mask bytes whose count of ones is stored
 
@@ -85,7 +90,10 @@ _IS_ERROR, _IS_WARNING = (
     re.compile(rf"(?<!\bno )(?<!\b0 )(?:{words})(?!{_COUNT_OF_ZERO})", re.IGNORECASE | re.ASCII)
     for words in (_ERROR, _WARNING)
 )
-_MAY_BE = {ERROR: re.compile(_ERROR.encode()), WARNING: re.compile(_WARNING.encode())}
+_MAY_BE = {
+    ERROR: tuple(_ERROR.encode().split(b"|")),
+    WARNING: tuple(_WARNING.encode().split(b"|")),
+}
 # Display replaces other characters with these, so a search text that contains one may differ in the file.
 _UNSURE = re.compile("[\\s\ufffd…]+")
 
@@ -106,6 +114,40 @@ def level_of(text: str) -> Level:
     return WARNING if _IS_WARNING.search(text) else INFO
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[int | None]:
+    """An open regular file, or None where there is none. Links and pipes, which a worker may have put there, are
+    refused: a pipe would block."""
+    try:
+        fd = open_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def newest_lines(path: Path, count: int, at_most: int = 1 << 18) -> tuple[str, ...]:
+    """The last lines of a log, as shown, within its last `at_most` bytes; none where it is no file."""
+    try:
+        with reading(path) as fd:
+            end = 0 if fd is None else os.fstat(fd).st_size
+            if fd is None or not end:
+                return ()
+            first = first_kept(fd)
+            start = max(first, end - at_most)
+            lines = os.pread(fd, end - start, start).split(b"\n")
+    except ABSENT:
+        return ()
+    if not lines[-1]:
+        lines.pop()
+    if start > first and len(lines) > 1:
+        del lines[0]  # most likely the rest of a line
+    return tuple(map(shown, lines[max(len(lines) - count, 0) :]))
+
+
 @dataclass(frozen=True, slots=True)
 class LineFilter:
     """A filter of log lines by text or regular expression, and by level. Raises re.error for an invalid expression."""
@@ -115,12 +157,11 @@ class LineFilter:
     ignore_case: bool = True
     levels: frozenset[Level] = frozenset(LEVELS)
 
-    def test(self) -> Callable[[str], bool]:
+    def test(self) -> Callable[[str], object]:
         """A predicate on lines as displayed."""
-        tests: list[Callable[[str], bool]] = []
+        tests: list[Callable[[str], object]] = []
         if self.regex:
-            pattern = re.compile(self.text, re.IGNORECASE if self.ignore_case else 0)
-            tests.append(lambda line: pattern.search(line) is not None)
+            tests.append(re.compile(self.text, re.IGNORECASE if self.ignore_case else 0).search)
         elif self.text and self.ignore_case:
             needle = self.text.encode("utf-8", "replace").lower()  # bytes.lower: only a to z
             tests.append(lambda line: needle in line.encode("utf-8", "replace").lower())
@@ -128,72 +169,41 @@ class LineFilter:
             tests.append(lambda line: self.text in line)
         if self.levels != frozenset(LEVELS):
             tests.append(lambda line: level_of(line) in self.levels)
-        return lambda line: all(test(line) for test in tests)
+        return tests[0] if len(tests) == 1 else lambda line: all(test(line) for test in tests)
 
-    def offsets(self) -> Callable[[bytes], Iterator[int]] | None:
-        """A function that yields the only offsets in a block where a match can be; None: test every line.
+    def needles(self) -> tuple[bytes, ...] | None:
+        """Every match holds one of these, in lower case where `folds`; None: test every line.
 
         Searching a hundred megabytes for a word is ten times as fast as testing a million lines.
         """
-        if self.text and not self.regex:
-            sure = max(_UNSURE.split(self.text), key=len).encode("utf-8", "replace")
-            if sure:
-                return _finder(sure.lower() if self.ignore_case else sure, lowered=self.ignore_case)
-        if self.regex and (required := _required(self.text)):
-            return _finder_of_regex(required, ignore_case=self.ignore_case)
-        if not self.regex and INFO not in self.levels:
-            words = b"|".join(_MAY_BE[level].pattern for level in LEVELS if level in self.levels)
-            pattern = re.compile(words) if words else re.compile(b"(?!)")
-            return lambda block: (match.start() for match in pattern.finditer(block.lower()))
-        return None
+        sure = _required(self.text) if self.regex else max(_UNSURE.split(self.text), key=len)
+        if sure:
+            raw = sure.encode("utf-8", "replace")
+            return (raw.lower() if self.folds else raw,)
+        if self.text or INFO in self.levels:
+            return None
+        return tuple(word for level in LEVELS if level in self.levels for word in _MAY_BE[level])
+
+    @property
+    def folds(self) -> bool:
+        return self.ignore_case or not self.text
 
 
-def _required(pattern: str) -> bytes:
+def _required(pattern: str) -> str:
     """The longest literal text that every match of the pattern contains; empty where unknown."""
     if not pattern.isascii() or any(sign in pattern for sign in "|()[") or _SIGN_BY_NUMBER.search(pattern):
-        return b""
-    runs, run = [], ""
+        return ""
+    runs = [""]
     for token in _REGEX_TOKEN.findall(pattern):
         sign = token[-1]
         if token[0] in "*?{":  # the preceding character is optional
-            runs.append(run[:-1])
-            run = ""
+            runs[-1:] = [runs[-1][:-1], ""]
         elif (len(token) == 1 and token in ".^$+") or (len(token) == 2 and sign.isalnum()) or sign.isspace():
-            runs.append(run)
-            run = ""
+            runs.append("")
         else:
-            run += sign
-    return max([*runs, run], key=len).encode()
+            runs[-1] += sign
+    return max(runs, key=len)
 
 
 _SIGN_BY_NUMBER = re.compile(r"\\[xuUN0-9]")
 _REGEX_TOKEN = re.compile(r"\\.|\{[^}]*\}|.", re.DOTALL)
-
-
-def _finder_of_regex(required: bytes, *, ignore_case: bool) -> Callable[[bytes], Iterator[int]]:
-    fast = _finder(required.lower() if ignore_case else required, lowered=ignore_case)
-
-    def offsets(block: bytes) -> Iterator[int]:
-        # Ignoring case, s also matches ſ, and k the Kelvin sign.
-        return fast(block) if not ignore_case or block.isascii() else _line_starts(block)
-
-    return offsets
-
-
-def _line_starts(block: bytes) -> Iterator[int]:
-    at = 0
-    while 0 <= at < len(block):
-        yield at
-        at = block.find(b"\n", at) + 1 or -1
-
-
-def _finder(needle: bytes, *, lowered: bool) -> Callable[[bytes], Iterator[int]]:
-    def offsets(block: bytes) -> Iterator[int]:
-        block = block.lower() if lowered else block
-        at = block.find(needle)
-        while at >= 0:
-            yield at
-            line_end = block.find(b"\n", at)
-            at = block.find(needle, line_end) if line_end >= 0 else -1
-
-    return offsets

@@ -1,4 +1,4 @@
-"""The details of one run: attempts, options, curves, metrics, artifacts, notes, and the tail of its log."""
+"""The details of one run: attempts, options, curves, metrics, artifacts and notes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import Any
 from kgops.jobs.data_digests import data_line
 from kgops.jobs.events import LIBRARIES, NOTE, PROCESS_PEAK, STARTED
 from kgops.jobs.numbers import middle
-from kgops.jobs.text import from_bytes, one_line
 from kgops.present.axes import broken_at, is_by_clock
 from kgops.present.formats import off_by, value_text
 from kgops.present.metric_order import most_important
 from kgops.present.quality import quality_rows
 from kgops.settings import Home
 from kgops.supervisor import worker_reports
-from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.catalog import OPTIONS, effect_of
 from kgops.workloads.results import is_command
 from storage import attempts, reports, runs, series
@@ -30,7 +28,6 @@ from storage.series import Bucket
 
 _STEPS = ("step_down", "again")
 _IMPORTED = "imported"  # as in `supervisor.run_json`, which is not imported for this constant alone
-_TAIL_BYTES = 1 << 18
 _RELATIONS = 10  # whose quality is shown
 _ALWAYS = (LIBRARIES, PROCESS_PEAK, "host_memory_mib", "gpu_memory_mib")  # what the memory chart needs
 _MOST_MESSAGES = 30  # newest messages of a worker that are kept
@@ -270,43 +267,3 @@ def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
     """Whether only the plan settles the option: a rule or the planner set it, or no worker reports it."""
     by_planner = choice["chosen_by"] == "planner"
     return bool(choice.get("source")) or by_planner or is_command(run.workload) or name not in OPTIONS
-
-
-class LogTail:
-    """Follows a run's log and keeps its newest lines, cleaned for display."""
-
-    def __init__(self, folder: Path, at_most: int = 2000, tail_bytes: int = _TAIL_BYTES) -> None:
-        self._log = RunFolder(folder).log
-        self._at_most, self._tail_bytes = at_most, tail_bytes
-        self._offset: int | None = None
-        self._lines: tuple[str, ...] = ()
-
-    def look(self, *, final: bool) -> tuple[str, ...]:
-        """The newest lines; the identical tuple where nothing was written. `final`: the log is complete."""
-        if self._offset is None or self._was_cut():
-            self._begin()
-        new: list[str] = []
-        while True:
-            lines, behind = worker_reports.read_lines(self._log, self._offset or 0, final=final)
-            if behind == self._offset:
-                break
-            self._offset = behind
-            new += [_harmless(line) for line in lines]
-            new = new[-self._at_most :]
-        if new:
-            self._lines = (*self._lines, *new)[-self._at_most :]
-        return self._lines
-
-    def _begin(self) -> None:
-        """Starts at a line near the end."""
-        size = self._log.stat().st_size if self._log.exists() else 0
-        start = max(size - self._tail_bytes, 0)
-        skipped = worker_reports.last_bytes(self._log, self._tail_bytes).find(b"\n") + 1 if start else 0
-        self._offset, self._lines = start + skipped, ()
-
-    def _was_cut(self) -> bool:
-        return self._log.exists() and self._log.stat().st_size < (self._offset or 0)
-
-
-def _harmless(line: bytes | None) -> str:
-    return "(part of a line left out)" if line is None else one_line(from_bytes(line), 4096)
