@@ -1,7 +1,6 @@
 """Predictions of runs beside their measured memory and time, used to judge and correct the planner.
 
-On a CPU, older runs predicted only counted tensors; runs with `plan.process` predict the whole process. Older runs
-still calibrate the process's memory, but are left out of the accuracy.
+On a CPU, runs predict the whole process: `plan.process` has the model of it.
 """
 
 from __future__ import annotations
@@ -66,9 +65,7 @@ class Forecast(NamedTuple):
     process_peak_mib: float | None = None  # of the worker process, by the kernel
     context_mib: float | None = None  # of CUDA, with this driver
     driver: str | None = None
-    time_kind: str | None = (
-        None  # what was computed: times are compared with their like; older records have none
-    )
+    time_kind: str | None = None  # what was computed: times are compared with their like
 
     @property
     def peak_mib(self) -> float | None:

@@ -232,11 +232,12 @@ def _learned_time(
     workload: str, kind: str, forecasts: list[predictions.Forecast]
 ) -> corrections.TimeCorrection | None:
     """From runs that computed the same kind of thing: what one process takes says nothing of two."""
-    timed = [one for one in forecasts if one.workload == workload and one.modelled_s and one.measured_s]
-    alike = [one for one in timed if one.time_kind == kind]
-    alike = alike or [one for one in timed if one.time_kind is None]  # older plans do not say it
-    measured = (corrections.Measured(one.modelled_s or 0.0, one.measured_s or 0.0) for one in alike)
-    return corrections.learn_time(measured)
+    alike = [one for one in forecasts if one.workload == workload and one.time_kind == kind]
+    return corrections.learn_time(
+        corrections.Measured(one.modelled_s, one.measured_s)
+        for one in alike
+        if one.modelled_s and one.measured_s
+    )
 
 
 def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]) -> ProcessModel:
@@ -253,10 +254,12 @@ def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]
 
 
 def process_sample(forecast: predictions.Forecast) -> Seen | None:
-    """Measured process memory of a past run. Old runs have no kind: they used kgops' engine."""
-    if forecast.counted_mib is None or forecast.libraries_mib is None or forecast.peak_mib is None:
+    """Measured process memory of a past run on the CPU."""
+    process = forecast.process
+    if process is None or forecast.counted_mib is None:
         return None
-    process = forecast.process or {"kind": forecast.workload, "data_mib": 0.0}
+    if forecast.libraries_mib is None or forecast.peak_mib is None:
+        return None
     return Seen(
         process["kind"], forecast.counted_mib, process["data_mib"], forecast.libraries_mib, forecast.peak_mib
     )

@@ -193,7 +193,7 @@ def _recipe_of(config: Mapping[str, Any], path: Path) -> PykeenRecipe:
     if missing:
         raise BadInput(
             f"the config.json of {path} does not say the model's {', '.join(missing)}.",
-            hint="the run was made by an older kgops: use its pykeen/trained_model.pkl with --trust-pickle.",
+            hint="use the run's pykeen/trained_model.pkl with --trust-pickle.",
         )
     facts = {name: model_settings.pop(name) for name in ("name", "num_entities", "num_relations", "inverse")}
     return PykeenRecipe(kwargs=model_settings, **facts)

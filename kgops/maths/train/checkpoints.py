@@ -213,7 +213,6 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoin
             f"{path} has format version {version!r:.20}; this version of kgops reads {VERSION}.",
             hint="use the version of kgops that wrote it.",
         )
-    body.setdefault("data", {})
     wrong = [name for name, fits in _FIELD_CHECKS.items() if not fits(body.get(name))]
     if wrong:
         raise BadCheckpoint(

@@ -54,11 +54,7 @@ def refuse_foreign(checkpoint: Checkpoint, graph: Graph, model: EntityModel, set
         "entities": checkpoint.entities_digest == graph.entities.digest,
         "relations": checkpoint.relations_digest == graph.relations.digest,
         "model": dict(checkpoint.config) == model.config.to_dict(),
-        **{
-            name: saved.get(name, current[name]) == current[name]
-            for name in current
-            if name not in MAY_DIFFER
-        },
+        **{name: saved.get(name) == current[name] for name in current if name not in MAY_DIFFER},
     }
     checkpoints.refuse_unless_same(checkpoint, same)
     refuse_other_data(graph, checkpoint.data)
