@@ -17,7 +17,7 @@ from kgops.cli.job_options import add_options
 from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say, say_lines, say_result
 from kgops.cli.session import for_reading
-from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
+from kgops.cli.suggest_page import accuracy_sentences, accuracy_table, as_table, page
 from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job
@@ -194,4 +194,4 @@ def _accuracy(as_json: bool) -> None:
         forecasts = predictions.newest(for_reading().conn, by_epoch=timed_by_epoch())
     except DatabaseMissing:
         forecasts = []
-    say_result(as_json, lambda: accuracy_table(forecasts), lambda: accuracy_page(forecasts))
+    say_result(as_json, lambda: accuracy_table(forecasts), lambda: accuracy_sentences(forecasts))

@@ -20,7 +20,6 @@ from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import requires_gpu
 from kgops.planning.start import as_recorded
 from kgops.present import plan_sections
-from kgops.present.formats import UNKNOWN, table
 from kgops.present.plan_words import planned_options, suggested, verdict
 from kgops.present.rows import printed, printed_facts
 from kgops.workloads.registry import workload_of
@@ -168,23 +167,8 @@ def _start(job: Job, placed: Placement, refused: KgopsError | None) -> list[str]
 _NO_RUN = "No run has a predicted and a measured peak yet: start one with `kgops run`."
 
 
-def accuracy_page(forecasts: Iterable[Forecast]) -> list[str]:
-    rows = []
-    for on, on_gpu, pairs, errors in _accuracies(forecasts):
-        cells = (
-            (f"{errors.median_error:.1%}", f"{errors.worst_under:+.1%}", f"{errors.worst_over:+.1%}")
-            if errors
-            else (UNKNOWN, UNKNOWN, UNKNOWN)
-        )
-        rows.append((one_line(on), str(len(pairs)), *cells, _compared(on_gpu)))
-    if not rows:
-        return [_NO_RUN]
-    heads = ("ON", "RUNS", "MEDIAN ERROR", "WORST UNDER", "WORST OVER", "COMPARED")
-    return table(heads, rows, right=frozenset(heads[1:5]))
-
-
 def accuracy_sentences(forecasts: Iterable[Forecast]) -> list[str]:
-    """What the page says, for places that are narrower than its table."""
+    """Commands print them, and screens draw them."""
     return [
         f"{one_line(on)}, {len(pairs):,} run{'' if len(pairs) == 1 else 's'}: "
         + (
