@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from kgops.present.comparison import Comparison, Difference, Metric
-from kgops.present.curve_chart import DASHES, Clock, Trace, draw_together, short
+from kgops.present.curve_chart import DASHES, Trace, draw_together, short
 from kgops.present.formats import UNKNOWN, amount, duration, ratio_text, value_text
 from kgops.present.html_page import HUES, document, fold, grid, section, table, text
 from kgops.present.metric_order import curve_rank, headlines, title_of
@@ -140,10 +139,8 @@ def _charts(details: Sequence[RunDetail]) -> list[str]:
     """One chart for each curve that at least two runs have and that changes, most important first."""
     traces: dict[str, list[Trace]] = {}
     for i, detail in enumerate(details):
-        run = detail.run
-        clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
         for curve in detail.curves:
-            traces.setdefault(curve.name, []).append(Trace(detail.drawn(curve), clock, i))
+            traces.setdefault(curve.name, []).append(Trace(detail.drawn(curve), detail.run, i))
     shared = [name for name, of in traces.items() if len(of) > 1 and any(map(_moves, of))]
     charts = (draw_together(name, traces[name]) for name in sorted(shared, key=curve_rank))
     return [one for one in charts if one]

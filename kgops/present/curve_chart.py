@@ -8,16 +8,16 @@ from itertools import groupby
 
 from kgops.jobs.numbers import middle
 from kgops.jobs.text import one_line
-from kgops.present.axes import Axis
+from kgops.present.axes import Axis, is_by_clock
 from kgops.present.html_page import HUES, chart
 from kgops.present.pictures import Line, Picture, Shape, Text, as_inline_svg
 from kgops.present.run_detail import Curve
+from storage.runs import Run
 from storage.series import Bucket
 
 _WIDTH, _HEIGHT = 440, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 8, 24
-_DAY_S = 86400.0
-_UNITS = (("d", _DAY_S), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 _FROM_ZERO = ("_per_s", "_seconds", "_mib")  # differences of these are judged against their size
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 3), (2, 2), (8, 3, 2, 3))
 _DOT = 2.0
@@ -25,24 +25,12 @@ _DOT = 2.0
 _Part = Line | Shape | Text
 
 
-class Clock:
-    """Distinguishes curves over time from curves over steps: their steps are timestamps within the run."""
-
-    def __init__(self, submitted_at: float, started_at: float | None, until: float) -> None:
-        self.zero = submitted_at if started_at is None else started_at
-        self._first, self._last = submitted_at - _DAY_S, until + _DAY_S
-
-    def is_moment(self, curve: Curve) -> bool:
-        ends = (curve.buckets[0].first_step, curve.buckets[-1].last_step)
-        return all(self._first <= end <= self._last for end in ends)
-
-
 @dataclass(frozen=True)
 class Trace:
     """The curve of one run. `number` gives its colour and dash."""
 
     curve: Curve
-    clock: Clock
+    run: Run
     number: int = 0
     finite: tuple[Bucket, ...] = field(init=False)
 
@@ -50,10 +38,10 @@ class Trace:
         object.__setattr__(self, "finite", tuple(b for b in self.curve.buckets if b.mean is not None))
 
 
-def draw(curve: Curve, clock: Clock, estimate: float | None = None) -> str:
+def draw(curve: Curve, run: Run, estimate: float | None = None) -> str:
     """The mean of each bucket with a band from its minimum to its maximum; a gap at NaN and infinity; the estimate as
     a dashed line."""
-    trace = Trace(curve, clock)
+    trace = Trace(curve, run)
     if not trace.finite:
         return ""
     low, high = _range([trace])
@@ -80,7 +68,7 @@ def short(value: float | None) -> str:
 
 def _picture(traces: Sequence[Trace], estimate: float | None, *, bands: bool) -> Picture:
     name = one_line(traces[0].curve.name)
-    by_clock = all(trace.clock.is_moment(trace.curve) for trace in traces)
+    by_clock = all(is_by_clock(trace.curve.buckets, trace.run) for trace in traces)
     ends = [(_zero(t, by_clock), t.finite[0].first_step, t.finite[-1].last_step) for t in traces]
     unit, scale = _unit(max(last - zero for zero, _, last in ends)) if by_clock else ("", 1.0)
     first = min((start - zero) / scale for zero, start, _ in ends)
@@ -102,7 +90,9 @@ def _picture(traces: Sequence[Trace], estimate: float | None, *, bands: bool) ->
 
 
 def _zero(trace: Trace, by_clock: bool) -> float:
-    return trace.clock.zero if by_clock else 0.0
+    run = trace.run
+    began = run.submitted_at if run.started_at is None else run.started_at
+    return began if by_clock else 0.0
 
 
 def _place(x: Axis, zero: float, scale: float) -> Callable[[Bucket], float]:

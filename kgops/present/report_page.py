@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kgops.jobs import toml
 from kgops.jobs.text import one_line
 from kgops.present import result_sections, run_sections
-from kgops.present.curve_chart import Clock, draw, short
+from kgops.present.curve_chart import draw, short
 from kgops.present.explained_run import (
     ExplainedRun,
     limits_of,
@@ -155,12 +154,10 @@ def _notes(detail: RunDetail) -> Iterable[str]:
 
 def _curves(detail: RunDetail) -> tuple[list[str], list[str], str]:
     """The first charts, the others, and one line of curves that have one value."""
-    run = detail.run
     curves = sorted(detail.curves, key=lambda one: curve_rank(one.name))
-    clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
     flat = [one for one in curves if _is_flat(one)]
     moving = [one for one in curves if not _is_flat(one)]
-    charts = [draw(detail.drawn(one), clock, detail.estimate_mib(one.name)) for one in moving]
+    charts = [draw(detail.drawn(one), detail.run, detail.estimate_mib(one.name)) for one in moving]
     drawn = [one for one in charts if one]
     constants = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
     line = f'<p class="dim">measured once, or constant: {text(constants)}</p>' if constants else ""

@@ -15,7 +15,7 @@ from driving import Console, patience
 from kgops.interchange.import_scores import HEADER
 from kgops.present.comparison import Comparison, Difference, Metric, compare
 from kgops.present.comparison_page import page as comparison_page
-from kgops.present.curve_chart import Clock, draw
+from kgops.present.curve_chart import draw
 from kgops.present.run_detail import Curve
 from storage import runs
 from storage.database import open_reader
@@ -219,12 +219,12 @@ def test_nothing_that_is_there_is_written_over_unasked(run_cli: Console, tmp_pat
 # --- curves ---------------------------------------------------------------------------------------
 
 
-LATER = Clock(2e9, None, 2e9)  # than any step: no curve is one over time
+LATER = runs.Run(submitted_at=2e9)  # than any step: no curve is one over time
 
 
-def drawn(*values: float | None, first: float = 1.0, clock: Clock = LATER) -> Page:
+def drawn(*values: float | None, first: float = 1.0, run: runs.Run = LATER) -> Page:
     buckets = [Bucket(int(v is not None), v, v, v, first + i, first + i) for i, v in enumerate(values)]
-    return Page(draw(Curve("loss", len(values), values[-1], tuple(buckets)), clock))
+    return Page(draw(Curve("loss", len(values), values[-1], tuple(buckets)), run))
 
 
 @pytest.mark.parametrize(

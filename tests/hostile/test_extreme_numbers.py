@@ -21,7 +21,7 @@ from kgops.cli.output import print_json
 from kgops.experiments.trial_result import spread_of
 from kgops.jobs.text import clock
 from kgops.present.areas import small_area
-from kgops.present.curve_chart import Clock, draw, short
+from kgops.present.curve_chart import draw, short
 from kgops.present.formats import amount, duration, local_time, off_by, ratio_text
 from kgops.present.overview import eta_s
 from kgops.present.run_detail import Curve
@@ -182,7 +182,7 @@ def test_any_curve_is_drawn(values: list[float], low: float, high: float) -> Non
     assert len(on_axis(spots, min(low, high), max(low, high), 9)) == 9
     assert sum(len(piece.text) for piece in share_bar(low, high, 12)) == 12
     buckets = [Bucket(1, one, one, one, step, high) for step, one in zip(values, values, strict=True)]
-    page = draw(Curve("x", len(values), low, tuple(buckets)), Clock(0.0, None, 1e9))
+    page = draw(Curve("x", len(values), low, tuple(buckets)), Run(submitted_at=0.0))
     assert not re.search(r"\b(nan|inf)\b", page)
     spread = spread_of([abs(value) or 1.0 for value in values])
     scale = scale_of([spread], 30)
