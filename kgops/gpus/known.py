@@ -31,37 +31,18 @@ class KnownGpu:
     title: str
     compute_capability: tuple[int, int]
     memory_mib: int
-    usable_mib: int | None
     bandwidth_gb_s: int
     fp32_tflops: float
     tf32_tflops: float | None
     half_tflops: float
-    tensor_core_dtypes: tuple[str, ...]
+    usable_mib: int | None = None
 
-
-def _gpu(
-    short_name: str,
-    title: str,
-    capability: tuple[int, int],
-    memory_mib: int,
-    bandwidth_gb_s: int,
-    tflops: tuple[float, float | None, float],
-    *,
-    usable_mib: int | None = None,
-) -> KnownGpu:
-    fp32, tf32, half = tflops
-    return KnownGpu(
-        short_name=short_name,
-        title=title,
-        compute_capability=capability,
-        memory_mib=memory_mib,
-        usable_mib=usable_mib,
-        bandwidth_gb_s=bandwidth_gb_s,
-        fp32_tflops=fp32,
-        tf32_tflops=tf32,
-        half_tflops=half,
-        tensor_core_dtypes=_tensor_core_dtypes(capability),
-    )
+    @property
+    def tensor_core_dtypes(self) -> tuple[str, ...]:
+        # torch's is_bf16_supported() says True on a T4, where bf16 is emulated and slow: go by the capability.
+        if self.compute_capability >= (8, 0):
+            return ("fp16", "bf16", "tf32")
+        return ("fp16",) if self.compute_capability >= (7, 0) else ()
 
 
 def cublas_workspace(capability: tuple[int, int] | None) -> int:
@@ -69,125 +50,78 @@ def cublas_workspace(capability: tuple[int, int] | None) -> int:
     return 8320 << 10 if capability and capability[0] not in (9, 10, 12) else 32 << 20
 
 
-def _tensor_core_dtypes(capability: tuple[int, int]) -> tuple[str, ...]:
-    # torch's is_bf16_supported() says True on a T4, where bf16 is emulated and slow: go by the capability.
-    if capability >= (8, 0):
-        return ("fp16", "bf16", "tf32")
-    return ("fp16",) if capability >= (7, 0) else ()
-
-
 _GPUS: tuple[KnownGpu, ...] = (
-    _gpu("t4", "Tesla T4", (7, 5), 15360, 320, (8.1, None, 65), usable_mib=14909),
-    _gpu("v100", "V100 16 GB", (7, 0), 16384, 900, (15.7, None, 125)),
-    _gpu("v100-32", "V100 32 GB", (7, 0), 32768, 900, (15.7, None, 125)),
-    _gpu("titan-v", "TITAN V", (7, 0), 12288, 653, (14.9, None, 110)),
-    _gpu("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, (9.3, None, 18.7)),
-    _gpu("p4", "Tesla P4", (6, 1), 8192, 192, (5.5, None, 0.09)),
-    _gpu("p40", "Tesla P40", (6, 1), 24576, 346, (11.8, None, 0.18)),
-    _gpu("gtx-1060", "GeForce GTX 1060 6 GB", (6, 1), 6144, 192, (4.4, None, 0.07)),
-    _gpu("gtx-1070", "GeForce GTX 1070", (6, 1), 8192, 256, (6.5, None, 0.1)),
-    _gpu("gtx-1080", "GeForce GTX 1080", (6, 1), 8192, 320, (8.9, None, 0.14)),
-    _gpu("gtx-1080ti", "GeForce GTX 1080 Ti", (6, 1), 11264, 484, (11.3, None, 0.2)),
-    _gpu("rtx-2060", "GeForce RTX 2060", (7, 5), 6144, 336, (6.5, None, 26)),
-    _gpu("rtx-2070", "GeForce RTX 2070", (7, 5), 8192, 448, (7.5, None, 30)),
-    _gpu("rtx-2080", "GeForce RTX 2080", (7, 5), 8192, 448, (10.1, None, 40)),
-    _gpu("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 11264, 616, (13.4, None, 54)),
-    _gpu("titan-rtx", "TITAN RTX", (7, 5), 24576, 672, (16.3, None, 130)),
-    _gpu("quadro-rtx-6000", "Quadro RTX 6000", (7, 5), 24576, 672, (16.3, None, 130)),
-    _gpu("quadro-rtx-8000", "Quadro RTX 8000", (7, 5), 49152, 672, (16.3, None, 130)),
-    _gpu("a10", "A10", (8, 6), 23028, 600, (31, 62, 125)),
-    _gpu("a10g", "A10G", (8, 6), 23028, 600, (35, 35, 70)),
-    _gpu("l4", "L4", (8, 9), 23034, 300, (30, 60, 121)),
-    _gpu("rtx-3060", "GeForce RTX 3060", (8, 6), 12288, 360, (12.7, 12.7, 25.5)),
-    _gpu("rtx-3070", "GeForce RTX 3070", (8, 6), 8192, 448, (20.3, 20.3, 40.6)),
-    _gpu("rtx-3080", "GeForce RTX 3080", (8, 6), 10240, 760, (29.8, 29.8, 59.5)),
-    _gpu("rtx-3080ti", "GeForce RTX 3080 Ti", (8, 6), 12288, 912, (34.1, 34.1, 68.2)),
-    _gpu("rtx-3090", "GeForce RTX 3090", (8, 6), 24576, 936, (36, 36, 71)),
-    _gpu("a30", "A30", (8, 0), 24576, 933, (10.3, 82, 165)),
-    _gpu("a40", "A40", (8, 6), 49152, 696, (37.4, 74.8, 149.7)),
-    _gpu("rtx-a5000", "RTX A5000", (8, 6), 24576, 768, (27.8, 55.6, 111)),
-    _gpu("rtx-a6000", "RTX A6000", (8, 6), 49152, 768, (38.7, 77.4, 154.8)),
-    _gpu("rtx-4060", "GeForce RTX 4060", (8, 9), 8192, 272, (15.1, 15.1, 30.2)),
-    _gpu("rtx-4070", "GeForce RTX 4070", (8, 9), 12288, 504, (29.1, 29.1, 58.3)),
-    _gpu("rtx-4070ti", "GeForce RTX 4070 Ti", (8, 9), 12288, 504, (40.1, 40.1, 80.2)),
-    _gpu("rtx-4080", "GeForce RTX 4080", (8, 9), 16384, 717, (48.7, 48.7, 97.5)),
-    _gpu("rtx-4090", "GeForce RTX 4090", (8, 9), 24564, 1008, (83, 83, 165)),
-    _gpu("rtx-6000-ada", "RTX 6000 Ada", (8, 9), 49152, 960, (91.1, 182, 364)),
-    _gpu("rtx-5080", "GeForce RTX 5080", (12, 0), 16384, 960, (56.3, 56.3, 112.6)),
-    _gpu("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, (105, 105, 209)),
-    _gpu("a100-40", "A100 40 GB", (8, 0), 40960, 1555, (19.5, 156, 312)),
-    _gpu("a100-80", "A100 80 GB", (8, 0), 81920, 2039, (19.5, 156, 312)),
-    _gpu("l40", "L40", (8, 9), 49152, 864, (90.5, 90.5, 181)),
-    _gpu("l40s", "L40S", (8, 9), 46068, 864, (92, 183, 362)),
-    _gpu("h100", "H100 SXM", (9, 0), 81559, 3350, (67, 494, 989)),
-    _gpu("h100-pcie", "H100 PCIe", (9, 0), 81559, 2000, (51, 378, 756)),
-    _gpu("h100-nvl", "H100 NVL", (9, 0), 96256, 3900, (60, 417, 835)),
-    _gpu("h20", "H20", (9, 0), 98304, 4000, (44, 74, 148)),
-    _gpu("gh200", "GH200 96 GB", (9, 0), 98304, 4000, (67, 494, 989)),
-    _gpu("h200", "H200", (9, 0), 143771, 4800, (67, 494, 989)),
-    _gpu("b200", "B200", (10, 0), 183359, 8000, (75, 1100, 2250)),
-    _gpu("gb200", "GB200", (10, 0), 189471, 8000, (80, 1250, 2500)),
+    KnownGpu("t4", "Tesla T4", (7, 5), 15360, 320, 8.1, None, 65, usable_mib=14909),
+    KnownGpu("v100", "V100 16 GB", (7, 0), 16384, 900, 15.7, None, 125),
+    KnownGpu("v100-32", "V100 32 GB", (7, 0), 32768, 900, 15.7, None, 125),
+    KnownGpu("titan-v", "TITAN V", (7, 0), 12288, 653, 14.9, None, 110),
+    KnownGpu("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, 9.3, None, 18.7),
+    KnownGpu("p4", "Tesla P4", (6, 1), 8192, 192, 5.5, None, 0.09),
+    KnownGpu("p40", "Tesla P40", (6, 1), 24576, 346, 11.8, None, 0.18),
+    KnownGpu("gtx-1060", "GeForce GTX 1060 6 GB", (6, 1), 6144, 192, 4.4, None, 0.07),
+    KnownGpu("gtx-1070", "GeForce GTX 1070", (6, 1), 8192, 256, 6.5, None, 0.1),
+    KnownGpu("gtx-1080", "GeForce GTX 1080", (6, 1), 8192, 320, 8.9, None, 0.14),
+    KnownGpu("gtx-1080ti", "GeForce GTX 1080 Ti", (6, 1), 11264, 484, 11.3, None, 0.2),
+    KnownGpu("rtx-2060", "GeForce RTX 2060", (7, 5), 6144, 336, 6.5, None, 26),
+    KnownGpu("rtx-2070", "GeForce RTX 2070", (7, 5), 8192, 448, 7.5, None, 30),
+    KnownGpu("rtx-2080", "GeForce RTX 2080", (7, 5), 8192, 448, 10.1, None, 40),
+    KnownGpu("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 11264, 616, 13.4, None, 54),
+    KnownGpu("titan-rtx", "TITAN RTX", (7, 5), 24576, 672, 16.3, None, 130),
+    KnownGpu("quadro-rtx-6000", "Quadro RTX 6000", (7, 5), 24576, 672, 16.3, None, 130),
+    KnownGpu("quadro-rtx-8000", "Quadro RTX 8000", (7, 5), 49152, 672, 16.3, None, 130),
+    KnownGpu("a10", "A10", (8, 6), 23028, 600, 31, 62, 125),
+    KnownGpu("a10g", "A10G", (8, 6), 23028, 600, 35, 35, 70),
+    KnownGpu("l4", "L4", (8, 9), 23034, 300, 30, 60, 121),
+    KnownGpu("rtx-3060", "GeForce RTX 3060", (8, 6), 12288, 360, 12.7, 12.7, 25.5),
+    KnownGpu("rtx-3070", "GeForce RTX 3070", (8, 6), 8192, 448, 20.3, 20.3, 40.6),
+    KnownGpu("rtx-3080", "GeForce RTX 3080", (8, 6), 10240, 760, 29.8, 29.8, 59.5),
+    KnownGpu("rtx-3080ti", "GeForce RTX 3080 Ti", (8, 6), 12288, 912, 34.1, 34.1, 68.2),
+    KnownGpu("rtx-3090", "GeForce RTX 3090", (8, 6), 24576, 936, 36, 36, 71),
+    KnownGpu("a30", "A30", (8, 0), 24576, 933, 10.3, 82, 165),
+    KnownGpu("a40", "A40", (8, 6), 49152, 696, 37.4, 74.8, 149.7),
+    KnownGpu("rtx-a5000", "RTX A5000", (8, 6), 24576, 768, 27.8, 55.6, 111),
+    KnownGpu("rtx-a6000", "RTX A6000", (8, 6), 49152, 768, 38.7, 77.4, 154.8),
+    KnownGpu("rtx-4060", "GeForce RTX 4060", (8, 9), 8192, 272, 15.1, 15.1, 30.2),
+    KnownGpu("rtx-4070", "GeForce RTX 4070", (8, 9), 12288, 504, 29.1, 29.1, 58.3),
+    KnownGpu("rtx-4070ti", "GeForce RTX 4070 Ti", (8, 9), 12288, 504, 40.1, 40.1, 80.2),
+    KnownGpu("rtx-4080", "GeForce RTX 4080", (8, 9), 16384, 717, 48.7, 48.7, 97.5),
+    KnownGpu("rtx-4090", "GeForce RTX 4090", (8, 9), 24564, 1008, 83, 83, 165),
+    KnownGpu("rtx-6000-ada", "RTX 6000 Ada", (8, 9), 49152, 960, 91.1, 182, 364),
+    KnownGpu("rtx-5080", "GeForce RTX 5080", (12, 0), 16384, 960, 56.3, 56.3, 112.6),
+    KnownGpu("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, 105, 105, 209),
+    KnownGpu("a100-40", "A100 40 GB", (8, 0), 40960, 1555, 19.5, 156, 312),
+    KnownGpu("a100-80", "A100 80 GB", (8, 0), 81920, 2039, 19.5, 156, 312),
+    KnownGpu("l40", "L40", (8, 9), 49152, 864, 90.5, 90.5, 181),
+    KnownGpu("l40s", "L40S", (8, 9), 46068, 864, 92, 183, 362),
+    KnownGpu("h100", "H100 SXM", (9, 0), 81559, 3350, 67, 494, 989),
+    KnownGpu("h100-pcie", "H100 PCIe", (9, 0), 81559, 2000, 51, 378, 756),
+    KnownGpu("h100-nvl", "H100 NVL", (9, 0), 96256, 3900, 60, 417, 835),
+    KnownGpu("h20", "H20", (9, 0), 98304, 4000, 44, 74, 148),
+    KnownGpu("gh200", "GH200 96 GB", (9, 0), 98304, 4000, 67, 494, 989),
+    KnownGpu("h200", "H200", (9, 0), 143771, 4800, 67, 494, 989),
+    KnownGpu("b200", "B200", (10, 0), 183359, 8000, 75, 1100, 2250),
+    KnownGpu("gb200", "GB200", (10, 0), 189471, 8000, 80, 1250, 2500),
 )
 
 _BY_SHORT_NAME = {gpu.short_name: gpu for gpu in _GPUS}
 
-# Names as NVML spells them; drivers before 465 left out the "NVIDIA " that is taken off before matching.
-# Each pattern must match to the end: an "RTX 4090 Laptop GPU", a "3090 Ti", a "V100S", an "H200 NVL" and an
+# Names as NVML spells them, where those are not the title; drivers before 465 left out the "NVIDIA " that is taken
+# off before matching.
+# Each name must match to the end: an "RTX 4090 Laptop GPU", a "3090 Ti", a "V100S", an "H200 NVL" and an
 # "L40G" are other GPUs with other numbers, and no known GPU is better than the wrong one.
-_PATTERNS: tuple[tuple[str, str], ...] = (
-    ("t4", r"(Tesla )?T4"),
-    ("v100", r"Tesla V100-(SXM2|PCIE|DGXS|FHHL)-16GB(-LS|-N)?"),
-    ("v100-32", r"Tesla V100-(SXM2|SXM3|PCIE|DGXS)-32GB(-LS|-N)?"),
-    ("titan-v", r"TITAN V"),
-    ("p100", r"Tesla P100-(PCIE|SXM2)-16GB"),
-    ("p4", r"Tesla P4"),
-    ("p40", r"Tesla P40"),
-    ("gtx-1060", r"GeForce GTX 1060 6GB"),
-    ("gtx-1070", r"GeForce GTX 1070"),
-    ("gtx-1080", r"GeForce GTX 1080"),
-    ("gtx-1080ti", r"GeForce GTX 1080 Ti"),
-    ("rtx-2060", r"GeForce RTX 2060"),
-    ("rtx-2070", r"GeForce RTX 2070"),
-    ("rtx-2080", r"GeForce RTX 2080"),
-    ("rtx-2080ti", r"GeForce RTX 2080 Ti"),
-    ("titan-rtx", r"TITAN RTX"),
-    ("quadro-rtx-6000", r"Quadro RTX 6000"),
-    ("quadro-rtx-8000", r"Quadro RTX 8000"),
-    ("a10", r"A10"),
-    ("a10g", r"A10G"),
-    ("l4", r"L4"),
-    ("rtx-3060", r"GeForce RTX 3060"),
-    ("rtx-3070", r"GeForce RTX 3070"),
-    ("rtx-3080", r"GeForce RTX 3080"),
-    ("rtx-3080ti", r"GeForce RTX 3080 Ti"),
-    ("rtx-3090", r"GeForce RTX 3090"),
-    ("a30", r"A30"),
-    ("a40", r"A40"),
-    ("rtx-a5000", r"RTX A5000"),
-    ("rtx-a6000", r"RTX A6000"),
-    ("rtx-4060", r"GeForce RTX 4060"),
-    ("rtx-4070", r"GeForce RTX 4070"),
-    ("rtx-4070ti", r"GeForce RTX 4070 Ti"),
-    ("rtx-4080", r"GeForce RTX 4080"),
-    ("rtx-4090", r"GeForce RTX 4090"),
-    ("rtx-6000-ada", r"RTX 6000 Ada Generation"),
-    ("rtx-5080", r"GeForce RTX 5080"),
-    ("rtx-5090", r"GeForce RTX 5090"),
-    ("a100-40", r"A100-(SXM4?|PCIE)-40GB"),
-    ("a100-80", r"A100-(SXM4?|PCIE)-80GB|A100 80GB PCIe"),  # the PCIe GPU has 5 % less bandwidth
-    ("l40", r"L40"),
-    ("l40s", r"L40S"),
-    ("h100", r"H100 80GB HBM3"),
-    ("h100-pcie", r"H100 PCIe"),
-    ("h100-nvl", r"H100 NVL"),
-    ("h20", r"H20"),
-    ("gh200", r"GH200 480GB"),  # named by its CPU's memory
-    ("h200", r"H200"),
-    ("b200", r"B200"),
-    ("gb200", r"GB200"),
-)
+_DRIVER_NAMES = {
+    "t4": r"(Tesla )?T4",
+    "v100": r"Tesla V100-(SXM2|PCIE|DGXS|FHHL)-16GB(-LS|-N)?",
+    "v100-32": r"Tesla V100-(SXM2|SXM3|PCIE|DGXS)-32GB(-LS|-N)?",
+    "p100": r"Tesla P100-(PCIE|SXM2)-16GB",
+    "gtx-1060": r"GeForce GTX 1060 6GB",
+    "rtx-6000-ada": r"RTX 6000 Ada Generation",
+    "a100-40": r"A100-(SXM4?|PCIE)-40GB",
+    "a100-80": r"A100-(SXM4?|PCIE)-80GB|A100 80GB PCIe",  # the PCIe GPU has 5 % less bandwidth
+    "h100": r"H100 80GB HBM3",
+    "gh200": r"GH200 480GB",  # named by its CPU's memory
+}
 _BY_TYPED_NAME = {short.replace("-", ""): gpu for short, gpu in _BY_SHORT_NAME.items()}
-_COMPILED = tuple((short, re.compile(pattern)) for short, pattern in _PATTERNS)
 
 _SLICE = re.compile(r"(?P<gpu>.+) MIG (?P<sevenths>[1-7])g\.(?P<gigabytes>\d+)gb(\+.+)?")
 
@@ -218,10 +152,9 @@ def known_by_name(nvml_name: str) -> KnownGpu | None:
             None if whole is None else _share(whole, int(mig_slice["sevenths"]), int(mig_slice["gigabytes"]))
         )
     bare = nvml_name.strip().removeprefix("NVIDIA ")
-    for short, pattern in _COMPILED:
-        if pattern.fullmatch(bare):
-            return _BY_SHORT_NAME[short]
-    return None
+    return next(
+        (gpu for gpu in _GPUS if re.fullmatch(_DRIVER_NAMES.get(gpu.short_name, gpu.title), bare)), None
+    )
 
 
 def _share(whole: KnownGpu, sevenths: int, gigabytes: int) -> KnownGpu:
