@@ -76,7 +76,9 @@ def _write_folder(conn: sqlite3.Connection, home: Path, run: Run) -> None:
         "exclusive": False,
         "attempts": 3,
     }
-    parts = {name: value for name, value in spec.plan.items() if name in Plan.__dataclass_fields__}
+    parts = {"key": "a key"} | {
+        name: value for name, value in spec.plan.items() if name in Plan.__dataclass_fields__
+    }
     plan = Plan(number=run.id, grace_s=10.0, log_mib=64.0, **columns, **rest, **parts)
     runs.replan(conn, run.id, job=spec.job, plan={**as_table(plan), **spec.plan})
     write_json(folder.plan, as_table(plan))

@@ -13,7 +13,7 @@ import click
 from kgops import __version__
 from kgops.errors import Usage
 from kgops.hosts.picture import EVERY_S, PictureReader
-from kgops.hosts.protocol import LEAST_WRITTEN, PROTOCOL, as_line, difference
+from kgops.hosts.protocol import PROTOCOL, as_line, difference
 from kgops.settings import find_home
 
 
@@ -58,7 +58,6 @@ def command(as_json: bool, alive_s: int, name: str | None) -> None:
 _HELLO: dict[str, object] = {
     "type": "hello",
     "protocol": PROTOCOL,
-    "least": LEAST_WRITTEN,
     "kgops": __version__,
 }
 _SETTLE_EVERY_S = 15.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import re
 import selectors
 import shlex
 import shutil
@@ -43,8 +42,6 @@ _LONGEST_SOCKET = 107 - 18  # sun_path, less the suffix under which ssh binds it
 _LONGEST_ERROR = 4096
 _EXIT_PATIENCE_S = 0.5  # from the end of its output to its exit
 NOT_FOUND, SSH_FAILED = 127, 255
-# What a kgops says of words that came after it: the names of commands, options and files are ours, not a person's.
-_TOO_OLD = re.compile(r"^Error: [Nn]o such (command '|option|workload or job file: '-')", re.MULTILINE)
 
 
 class Flooded(KgopsError):
@@ -92,8 +89,6 @@ def meaning_of(code: int | None, said: str, host: Host) -> tuple[str, str | None
         )
     if code == SSH_FAILED:
         return words or "ssh failed without a word", f"try it: ssh {host.address}"
-    if _TOO_OLD.search(said):
-        return "kgops there is too old for this", "install the same kgops on both machines"
     errors = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
     if errors:
         hints = [line.removeprefix("Hint: ") for line in said.splitlines() if line.startswith("Hint: ")]

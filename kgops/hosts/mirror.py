@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 from kgops import __version__
 from kgops.errors import KgopsError
-from kgops.hosts.protocol import LEAST_READ, PROTOCOL, TABLES, Picture, Row, accepted
+from kgops.hosts.protocol import PROTOCOL, TABLES, Picture, Row, accepted
 from kgops.jobs.text import one_line
 
 if TYPE_CHECKING:
@@ -78,14 +78,13 @@ class Mirror:
         number, version = message.get("protocol"), message.get("kgops")
         if message.get("type") != "hello" or not _is_number(number):
             raise Unusable("what answers there is not kgops", "`kgops hosts check` runs it again")
-        least = message.get("least", number)
         self.version = one_line(version, 40) if isinstance(version, str) else None
-        if not _is_number(least) or not (least <= PROTOCOL and number >= LEAST_READ):
-            older = "the one there" if number < LEAST_READ else "this one"
+        if number != PROTOCOL:
+            older = "the one there" if number < PROTOCOL else "this one"
             raise Unusable(
                 f"kgops {self.version or 'n/a'} there speaks protocol {str(number)[:12]}, this one {PROTOCOL}:"
                 f" {older} is older",
-                f"install the newer kgops {'there' if number < LEAST_READ else 'here'}, then `kgops hosts check`",
+                f"install the newer kgops {'there' if number < PROTOCOL else 'here'}, then `kgops hosts check`",
             )
         self._greeted = True
 

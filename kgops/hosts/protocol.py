@@ -1,13 +1,12 @@
 """What a feed says, as lines of JSON: `hello`, a whole picture, then changes of single fields of single rows.
 
-    {"type": "hello", "protocol": 1, "least": 1, "kgops": "1.0.0"}
+    {"type": "hello", "protocol": 1, "kgops": "1.0.0"}
     {"type": "picture", "gpu": {"0": {"name": "Tesla T4", …}}, "process": {…}, "run": {…}, "alert": {…}, "host": {…}}
     {"type": "change", "set": {"gpu": {"0": {"utilization_percent": 97}}}, "drop": {"run": ["17"]}}
     {"type": "alive"}
 
 A reader takes the fields below and ignores others, so that a newer kgops may add some. A change of what a field means
-needs another protocol number. `least` is the smallest number whose reader still understands the feed; a reader itself
-understands feeds from LEAST_READ on.
+needs another protocol number: both ends must have the same.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_typ
 from kgops.jobs.text import lines, one_line
 
 PROTOCOL = 1
-LEAST_WRITTEN = 1  # the oldest reader that understands what is written here
-LEAST_READ = 1  # the oldest feed that is understood here
 LONGEST_LINE = 1 << 20  # 8 GPUs with 64 processes each and 100 runs are about 120 kB
 
 Cell = str | int | float | bool | None

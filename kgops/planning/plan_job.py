@@ -232,11 +232,10 @@ def _learned_time(
     workload: str, kind: str, forecasts: list[predictions.Forecast]
 ) -> corrections.TimeCorrection | None:
     """From runs that computed the same kind of thing: what one process takes says nothing of two."""
-    alike = [one for one in forecasts if one.workload == workload and one.time_kind == kind]
     return corrections.learn_time(
         corrections.Measured(one.modelled_s, one.measured_s)
-        for one in alike
-        if one.modelled_s and one.measured_s
+        for one in forecasts
+        if one.workload == workload and one.time_kind == kind and one.modelled_s and one.measured_s
     )
 
 
@@ -256,9 +255,12 @@ def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]
 def process_sample(forecast: predictions.Forecast) -> Seen | None:
     """Measured process memory of a past run on the CPU."""
     process = forecast.process
-    if process is None or forecast.counted_mib is None:
-        return None
-    if forecast.libraries_mib is None or forecast.peak_mib is None:
+    if (
+        process is None
+        or forecast.counted_mib is None
+        or forecast.libraries_mib is None
+        or forecast.peak_mib is None
+    ):
         return None
     return Seen(
         process["kind"], forecast.counted_mib, process["data_mib"], forecast.libraries_mib, forecast.peak_mib

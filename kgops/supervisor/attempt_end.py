@@ -224,7 +224,7 @@ def _gather_facts(
     if is_done and not folder.results.is_symlink():
         # A command's result is its exit code; the manifest records it.
         with _ignore_disk_errors():
-            manifest.write(folder.manifest, [], {}, written_by=_owner(plan, number))
+            manifest.write(folder.manifest, [], {}, written_by=manifest.owner(plan.key, number))
     result, result_trouble = (None, None) if plan.is_command else _result(folder, plan, number)
     identity_file = read_table(attempt.identity)
     # Attempts share the log: skip lines of earlier ones.
@@ -281,15 +281,9 @@ def _detected_at(folder: RunFolder, number: int) -> float:
     return max(time.time(), began) if isinstance(began, float) else time.time()
 
 
-def _owner(plan: Plan, attempt: int) -> str | None:
-    return None if plan.key is None else manifest.owner(plan.key, attempt)
-
-
 def _result(folder: RunFolder, plan: Plan, number: int) -> tuple[manifest.Manifest | None, str | None]:
     """The manifest that this attempt wrote. A cluster worker may outlive the attempt that submitted it, and a later
     attempt may follow it."""
-    if plan.key is None:  # accepted by an older kgops
-        return manifest.read(folder.manifest)
     own_attempts = range(1, number + 1) if plan.on is not None else (number,)
     return manifest.read(folder.manifest, owners=frozenset(manifest.owner(plan.key, n) for n in own_attempts))
 

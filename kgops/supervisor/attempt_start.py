@@ -142,10 +142,9 @@ def worker_environment(
         "KGOPS_FORCE": "1" if plan.forced else "",  # else a run started inside another would inherit it
         processes.TAG: tag,
         GPU: gpu or "",  # else a run started inside another would inherit that one's
+        manifest.OWNER: manifest.owner(plan.key, attempt),
         GPU_BUDGET: str((plan.forecast or {}).get("gpu_budget_mib") or ""),
     }
-    if plan.key is not None:
-        environment[manifest.OWNER] = manifest.owner(plan.key, attempt)
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     if plan.module is not None:

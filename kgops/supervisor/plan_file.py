@@ -56,6 +56,7 @@ class Plan:
     attempts: int
     grace_s: float
     log_mib: float
+    key: str  # random: marks a result manifest as this run's
     predicted_mib: float | None = None
     forecast: dict[str, Any] | None = None  # prediction, its target and its parts
     process: dict[str, Any] | None = None  # on the CPU: predicted process memory beside the tensors
@@ -78,7 +79,6 @@ class Plan:
     environment: dict[str, str] = field(default_factory=dict)
     # If GPUs differ: by UUID the job and the fields that differ. Those of the run's GPU are also above.
     by_gpu: dict[str, dict[str, Any]] = field(default_factory=dict)
-    key: str | None = None  # random: marks a result manifest as this run's
     data_before: dict[str, Any] | None = None  # of the run that this one repeats: its number and `digests`
     forced: bool = False  # started with --force: workers do what they would refuse without it
 

@@ -132,7 +132,7 @@ def test_hosts_are_added_changed_listed_and_removed(lab: Lab) -> None:
 
 def test_a_host_with_another_version_is_used_and_says_so(lab: Lab) -> None:
     said = (
-        '{"type": "hello", "protocol": 9, "least": 1, "kgops": "9.9"}',
+        '{"type": "hello", "protocol": 1, "kgops": "9.9"}',
         '{"type": "picture", "gpu": {}, "host": {"host": {"runs": 3}}}',
     )
     lab.add("newer", program="#!/bin/sh\ncat <<'END'\n{}\n{}\nEND\nexec cat > /dev/null\n".format(*said))
