@@ -21,27 +21,32 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def read_any(path: Path) -> Any:
-    """NaN and infinity, which Python writes and JSON has not, are no values."""
     try:
         text = read_regular(path, at_most=_LARGEST + 1, follow=True)
     except NotAFile as error:
         raise BadInput(f"{path}: {error.strerror}", "give the file itself") from error
     if len(text) > _LARGEST:
         raise BadInput(f"{path}: larger than {_LARGEST >> 30} GiB")
+    return parse(text, path)
+
+
+def parse(text: bytes, source: object) -> Any:
+    """BadInput names the source. NaN and infinity, which Python writes and JSON has not, are no values."""
     try:
         body = json.loads(text.decode("utf-8"), parse_constant=lambda _: None, parse_float=_finite)
-        json.dumps(body, ensure_ascii=False).encode("utf-8")
+        if b"\\ud" in text or b"\\uD" in text:
+            json.dumps(body, ensure_ascii=False).encode("utf-8")
         return body
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 at byte {error.start}") from error
+        raise BadInput(f"{source}: not UTF-8 at byte {error.start}") from error
     except UnicodeEncodeError as error:
-        raise BadInput(f"{path}: holds half a character: no text") from error
+        raise BadInput(f"{source}: holds half a surrogate pair: no text") from error
     except json.JSONDecodeError as error:
-        raise BadInput(f"{path}: not JSON at line {error.lineno}: {error.msg}") from error
+        raise BadInput(f"{source}: not JSON at line {error.lineno}: {error.msg}") from error
     except RecursionError as error:
-        raise BadInput(f"{path}: nested too deeply") from error
+        raise BadInput(f"{source}: nested too deeply") from error
     except ValueError as error:
-        raise BadInput(f"{path}: {error}") from error
+        raise BadInput(f"{source}: {error}") from error
 
 
 def _finite(text: str) -> float | None:

@@ -200,7 +200,7 @@ def test_a_training_whose_end_nobody_wrote_is_no_success(
         ("training_history.json", "7", "neither a list of epochs nor a table of lists"),
         ("training_history.json", "[1]", "entry 1 is not a table"),
         ("training_history.json", b"\xff{}", "not UTF-8 at byte 0"),
-        ("training_history.json", '{"\\ud800": [1]}', "half a character"),
+        ("training_history.json", '{"\\ud800": [1]}', "half a surrogate pair"),
         ("training_history.json", "[" * 100_000, "nested too deeply"),
         ("training_history.json", "[" + "9" * 5000 + "]", "digits"),
         ("test_results.json", "[]", "expected a table, found list"),
