@@ -15,7 +15,7 @@ from kgops.jobs.option import Option, word_of
 from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.drafts import Draft, can_filter, completions, is_what_if
 from kgops.present.rows import Piece, Row, text_row, title
-from kgops.present.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
+from kgops.present.what_if import Answer, Offers, WhatIf, absent_gpu, step
 from kgops.present.wording import error_text
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.registry import WORKLOADS
@@ -54,7 +54,6 @@ class NewRun(RunScreenBase):
         self._hosts: dict[str, Host] = {}
         self._offers = Offers()
         self._answer: Answer | None = None
-        self._needs: tuple[NeedsKey, tuple[Need, ...]] | None = None
         self._filtering: tuple[Draft, FilteringPreview | None] | None = None
         self._is_counting = False
         self._planning: set[DataKey] = set()
@@ -119,7 +118,6 @@ class NewRun(RunScreenBase):
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
         width = body.room
-        needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
         answer = self._answer
         there = None if answer is None or answer.sent is None else answer.draft.where
         plan = (
@@ -128,7 +126,6 @@ class NewRun(RunScreenBase):
             else new_run_plan.plan_rows(
                 answer,
                 self._command,
-                needs,
                 body.key,
                 width,
                 waits=self._waiting_for,
@@ -152,8 +149,7 @@ class NewRun(RunScreenBase):
         self.show_title()
 
     def on_lines_pointed(self) -> None:
-        self.show_title()
-        self._plan()
+        self.draw()
 
     def on_lines_chosen(self) -> None:
         self.action_edit()
@@ -334,10 +330,6 @@ class NewRun(RunScreenBase):
         return self._offers.runs[0] if self._offers.runs else ""
 
     @property
-    def _needs_key(self) -> NeedsKey:
-        return self._draft, self.query_one("#body", Lines).key
-
-    @property
     def _is_current(self) -> bool:
         return self._answer is not None and self._answer.draft == self._draft
 
@@ -354,35 +346,21 @@ class NewRun(RunScreenBase):
             begin(self, partial(self._keep_planning, data_key))
 
     async def _keep_planning(self, data_key: DataKey) -> None:
-        """Plans until the newest draft has a plan, and the selected row the needs of its neighbouring values."""
+        """Plans until the newest draft has a plan."""
         timer = self.set_timer(_PATIENCE_S, lambda: self._wait(data_key))
         try:
             while _data_key(self._draft) == data_key:
-                if not self._is_current or self._is_stale:
-                    self._is_stale = False
-                    answer = await asyncio.to_thread(self._what_if.answer, self._draft)
-                    if answer.draft != self._draft:
-                        continue
-                    self._answer, self._waiting_for, self._needs = answer, None, None
-                elif self._needs is None or self._needs[0] != self._needs_key:
-                    await self._read_neighbours()
-                else:
+                if self._is_current and not self._is_stale:
                     return
-                self.draw()
-                self._count_filters()
+                self._is_stale = False
+                answer = await asyncio.to_thread(self._what_if.answer, self._draft)
+                if answer.draft == self._draft:
+                    self._answer, self._waiting_for = answer, None
+                    self.draw()
+                    self._count_filters()
         finally:
             timer.stop()
             self._planning.discard(data_key)
-
-    async def _read_neighbours(self) -> None:
-        """Reads the memory needs of the values next to the selected one."""
-        now, answer = self._needs_key, self._answer
-        assert answer is not None
-        if now[1] in DRAFT_OPTIONS[self._draft.workload]:
-            needs = await asyncio.to_thread(self._what_if.needs, answer, str(now[1]))
-        else:
-            needs = ()
-        self._needs = now, needs
 
     def _filtering_of(self, answer: Answer | None) -> FilteringPreview | None:
         """What filters leave, where it has been counted for this answer."""
@@ -421,7 +399,6 @@ def _problem(answer: Answer) -> str | None:
 
 
 DataKey = tuple[str, ...]
-NeedsKey = tuple[Draft, object]
 
 
 def _data_key(draft: Draft) -> DataKey:

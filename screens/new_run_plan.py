@@ -14,9 +14,9 @@ from kgops.planning.planner import Suggestion
 from kgops.present import plan_sections
 from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.formats import fitted, width_of
-from kgops.present.plan_words import shown_value, suggested
+from kgops.present.plan_words import suggested
 from kgops.present.rows import BLANK, Piece, Row, joined, row, text_row, text_rows
-from kgops.present.what_if import Answer, Need
+from kgops.present.what_if import Answer
 from screens.new_run_command import Command
 from screens.new_run_page import label_of
 
@@ -27,7 +27,6 @@ _WIDE = 90  # columns from which what is needed has a row of its own
 def plan_rows(
     answer: Answer | None,
     command: Command | None,
-    needs: Sequence[Need],
     key: object,
     width: int,
     *,
@@ -45,7 +44,7 @@ def plan_rows(
     planned, placed = answer.planned, answer.placed
     assert planned is not None and placed is not None
     sentence = text_rows(suggested(planned, filtering) or "", width, "accent")
-    note, time = _row_note(answer, needs, key, width), _advice_or_time(answer, placed, filtering, width)
+    note, time = _row_note(answer, key, width), _advice_or_time(answer, placed, filtering, width)
     if placed.unused is not None:
         rest = [one for one in (note, time) if one != BLANK]
         plan = [*_cpu_only(answer, placed, placed.unused, width), *sentence, *rest]
@@ -55,7 +54,7 @@ def plan_rows(
     else:
         bar = _bar(planned.suggestion, placed.fit, width)
         parts = _parts(planned.suggestion, width)
-        plan = [*sentence, *_verdict(answer, placed, width), bar, parts, note, time]
+        plan = [*sentence, *_verdict(answer, placed, width), bar, parts, time, note]
     return [BLANK, *plan, *_command(command, width)]
 
 
@@ -158,38 +157,16 @@ def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
     return []
 
 
-def _row_note(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
-    """Why a rule changed the selected option, or memory needs of neighbouring values, else other changes by rules."""
+def _row_note(answer: Answer, key: object, width: int) -> Row:
+    """Why a rule changed the selected option, else other changes by rules."""
     option = (answer.options or {}).get(str(key))
     corrected = (
         [one for one in answer.planned.choices if one.is_corrected] if answer.planned is not None else []
     )
     if option is not None and option.corrected:
         return text_row("; ".join(str(c) for c in corrected if c.option == key), width, "warn")
-    if needs:
-        return _neighbours(needs, width)
     others = [choice for choice in corrected if choice.option not in DRAFT_OPTIONS[answer.draft.workload]]
     return text_row(str(others[0]), width, "warn") if others else BLANK
-
-
-def _neighbours(needs: Sequence[Need], width: int) -> Row:
-    """Memory needs of neighbouring values; only of the larger one where narrow."""
-    fitting = [
-        Piece(one_line(f"{shown_value(need.value)} {_need_text(need)}"), "dim" if need.fits else "warn")
-        for need in needs
-    ]
-    head, left = Piece("instead", "dim"), width - len("instead") - 2
-    if sum(width_of(piece.text) + 2 for piece in fitting) - 2 > left:
-        fitting = [piece._replace(text=fitted(piece.text, left)) for piece in fitting[-1:]]
-    return row((head, *fitting))
-
-
-def _need_text(need: Need) -> str:
-    if need.why_not is not None:
-        return f"not possible: {need.why_not}"
-    if need.need_mib is None:
-        return "no estimate"
-    return f"needs {need.need_mib:,.0f} MiB" + ("" if need.fits else ": would not fit")
 
 
 def _advice_or_time(answer: Answer, placed: Placement, filtering: FilteringPreview | None, width: int) -> Row:

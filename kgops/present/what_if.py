@@ -1,4 +1,4 @@
-"""The plan of a draft while it is edited: applied options, memory estimates of other values, and the job to start."""
+"""The plan of a draft while it is edited: applied options, memory estimates, and the job to start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kgops.planning.filtering_preview import FilteringPreview, preview_filtering
 from kgops.planning.plan_job import BY_DEFAULT, MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
 from kgops.planning.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.planning.planner import suggest
-from kgops.planning.resolve import Choice, resolve
+from kgops.planning.resolve import Choice
 from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
 from kgops.present.asking import names_a_run, with_run
 from kgops.present.draft_fields import BadField, optimizations
@@ -54,15 +54,6 @@ class Trouble(NamedTuple):
     field: str | None
     message: str
     hint: str | None
-
-
-class Need(NamedTuple):
-    """The memory estimate with another value; `why_not` where a rule would correct the value."""
-
-    value: Any
-    need_mib: float | None
-    fits: bool
-    why_not: str | None = None
 
 
 class DraftOption(NamedTuple):
@@ -167,14 +158,6 @@ class WhatIf:
             return None
         return preview_filtering(answer.planned, self._home, always=True, children=self._counting)
 
-    def needs(self, answer: Answer, option: str) -> tuple[Need, ...]:
-        """Memory estimates of the next smaller and the next larger value; empty where unknown."""
-        now = (answer.options or {}).get(option)
-        if now is None or answer.planned is None or answer.planned.suggestion is None:
-            return ()
-        values = dict.fromkeys(step(now, by) for by in (-1, 1))
-        return tuple(self._need(answer, option, value) for value in values if value != now.now)
-
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
         requested = job = job_of(draft)
         if draft.where is not None:
@@ -224,22 +207,6 @@ class WhatIf:
         if self._closed:
             raise Usage("the form was closed")
         self._counted.add(key)
-
-    def _need(self, answer: Answer, option: str, value: Any) -> Need:
-        planned = answer.planned
-        assert planned is not None and planned.suggestion is not None
-        before = planned.resolved or planned.job
-        job = replace(before, options={**before.options, option: value})
-        with_it = resolve(job, lambda _: planned.target.facts)
-        corrected = next((c for c in with_it.choices if c.option == option and c.is_corrected), None)
-        if corrected is not None:
-            return Need(value, None, False, corrected.reason)
-        subject = replace(planned.suggestion.job_size, job=with_it.job)
-        known = planned.suggestion.corrections
-        suggestion = suggest(subject, planned.target, known, with_it.environment, thorough=False)
-        return Need(
-            value, suggestion.best.need_mib if suggestion else None, suggestion.fits if suggestion else True
-        )
 
     def _target(self, draft: Draft) -> Target | None:
         """The device to plan for; None: the one this machine would give the run now."""

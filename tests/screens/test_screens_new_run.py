@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import pytest
 from driving import Console
 from screen_driving import Seen, look
 
@@ -69,9 +68,8 @@ def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> Non
         assert "nations" in seen.row_of("data")
         assert "to spare" in seen.row_of("PLAN")
         await go_to(seen, "batch_size")
-        await seen.until_shows("instead  128 needs", "512 needs")
         await seen.press("right")
-        await seen.until_shows("kgops train --dataset nations --batch-size 512", "1,024 needs")
+        await seen.until_shows("kgops train --dataset nations --batch-size 512")
         await seen.press("backspace")
         await seen.until(lambda: "--batch-size" not in seen.text, "the option to be left alone again")
         await seen.press("e", *"many", "enter")
@@ -252,7 +250,7 @@ def test_names_of_folders_are_text_and_nothing_else(run_cli: Console, tmp_path: 
     look(run_cli.home, story, (200, 40))
 
 
-def test_values_stay_within_what_a_option_can_be_and_neighbours_are_predicted(home: Path) -> None:
+def test_values_stay_within_what_an_option_can_be(home: Path) -> None:
     asks = WhatIf(Home(home))
     draft = Draft(fields={"data": "nations"}, gpu="t4")
     answer = asks.answer(draft)
@@ -262,7 +260,3 @@ def test_values_stay_within_what_a_option_can_be_and_neighbours_are_predicted(ho
             job_of(
                 draft.with_option(option.name, step(option, by))
             )  # raises where it is no value of the option
-    needs = {need.value: need for need in asks.needs(answer, "batch_size")}
-    wanted = asks.answer(draft.with_option("batch_size", 512)).planned
-    assert wanted is not None and wanted.best is not None
-    assert needs[512].need_mib == pytest.approx(wanted.best.need_mib)

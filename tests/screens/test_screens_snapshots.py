@@ -145,7 +145,7 @@ async def new_run(seen: Seen) -> None:
     await seen.press("n")
     await seen.until_shows("no file or folder")  # the newest run's data are gone
     await seen.press("down", "right", *["down"] * 11, "right", *["down"] * 2)
-    await seen.until_shows("nations", "Tesla T4", "would wait now", "instead")
+    await seen.until_shows("nations", "Tesla T4", "would wait now", "--dataset nations")
 
 
 async def new_run_trouble(seen: Seen) -> None:
