@@ -171,14 +171,14 @@ ACTIONS: tuple[Action, ...] = (
         HISTORY,
         in_footer=False,
     ),
-    Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY | HOSTS, "run"),
+    Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY, "run"),
     Action(
         "equals_sign",
         "=",
         "compare",
         "Compare two to eight marked runs, or a benchmark with the next other machine's.",
         "screen.compare",
-        HISTORY | HOSTS | BENCHMARKS,
+        HISTORY | BENCHMARKS,
     ),
     Action(
         "asterisk",

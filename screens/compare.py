@@ -72,17 +72,13 @@ class Compare(MarksCharts):
     async def _open(self) -> None:
         begin = time.monotonic()
         try:
-            read = await asyncio.to_thread(self._read)
+            read = await asyncio.to_thread(_read, self.kgops.home, self._numbers)
             self._comparison, self._curves, self._quality = read
         except (KgopsError, StorageError) as error:
             self._error = error.message
         now = time.monotonic()
         self._reload_at, self._reload_pending = now + _SHARE * (now - begin), False
         self.draw()
-
-    def _read(self) -> tuple[Comparison, list[Curves], list[tuple[str, ...]]]:
-        """In a thread."""
-        return _read(self.kgops.home, self._numbers)
 
     @property
     def wanted(self) -> Wanted:
@@ -135,8 +131,8 @@ class Compare(MarksCharts):
 
     def title_row(self, width: int) -> Row:
         found = self._comparison
-        names = [found.name(i) for i in range(len(found.runs))] if found is not None else self._numbers
-        named = ", ".join(map(str, names))
+        numbers = [run.id for run in found.runs] if found is not None else self._numbers
+        named = ", ".join(map(str, numbers))
         return Row((Piece("compare", "strong"), Piece(f"  runs {named}; ratios to the first", "dim")))
 
     def draw(self) -> None:
@@ -195,12 +191,12 @@ def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves
                 raise NoSuchRun("fewer than two of these runs are still in the record")
             qualities = [read_quality(RunFolder(home.runs / run.folder).results) for run in chosen]
             quality, _ = compared_quality(qualities, relations=_RELATIONS)
-            return compare(conn, chosen), curves_of(conn, chosen), quality
+            return compare(conn, chosen), _curves_of(conn, chosen), quality
         finally:
             conn.close()
 
 
-def curves_of(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
+def _curves_of(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
     """Curves that change and that at least two runs have, most important first."""
     run_counts: dict[str, int] = {}
     for run in chosen:

@@ -34,7 +34,7 @@ def run_rows(comparison: Comparison, width: int) -> list[Row]:
     """One row per run; keys are run numbers."""
     out = []
     room = max(width - 34, 12)
-    who = [f"{comparison.name(i)} {run.workload}" for i, run in enumerate(comparison.runs)]
+    who = [f"{run.id} {run.workload}" for run in comparison.runs]
     aligned = max(map(len, who))
     names = [
         fitted(f"{padded(whom, aligned)}  {one_line(run.label)}", room)

@@ -54,7 +54,6 @@ class Hosts(ChangesHostRuns):
         self._hosts = {host.name: host for host in hosts}
         self._waiting: Sequence[HostState] | None = None  # what came while the console was paused
         self._opened: set[tuple[str, str]] = set()  # GPUs whose processes are listed
-        self._marked: dict[tuple[str, int], None] = {}
         self._shows_ages = False
         self._home = app.home
         self._watch: Watch | None = None
@@ -127,28 +126,18 @@ class Hosts(ChangesHostRuns):
             for run in state.rows("run").values()
         )
         right = f"{live} of {len(self._states)} answer · {active} running" if self._states else ""
-        right = f"{len(self._marked)} marked · {right}" if self._marked else right
         between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
         return title("hosts", right, width, *between)
 
     def draw(self) -> None:
-        self._forget_deleted()
         rows = self._page.rows(
             self._states,
             self.query_one("#body", Lines).room,
             time.time(),
             opened=self._opened,
-            marked=self._marked,
         )
         self.query_one("#body", Lines).show(rows)
         self.show_title()
-
-    def _forget_deleted(self) -> None:
-        """Marks of runs that their host no longer lists."""
-        by_name = {state.name: state for state in self._states if state.has_picture}
-        for host, run in list(self._marked):
-            if host in by_name and str(run) not in by_name[host].rows("run"):
-                del self._marked[host, run]
 
     def on_mount(self) -> None:
         self.set_interval(_AGES_EVERY_S, self._draw_ages)
@@ -180,26 +169,6 @@ class Hosts(ChangesHostRuns):
         super().show_title()
 
     # --- key actions ---
-
-    def action_mark(self) -> None:
-        """Marks the run under the cursor or removes its mark, and goes to the next."""
-        if self.chosen is not None:
-            one = (self.chosen.host.name, self.chosen.run.id)
-            if one in self._marked:
-                del self._marked[one]
-            else:
-                self._marked[one] = None
-            self.query_one("#body", Lines).action_move(1)
-            self.draw()
-
-    def action_compare(self) -> None:
-        from kgops.present.comparison import MOST
-        from screens.host_compare import HostCompare
-
-        if 2 <= len(self._marked) <= MOST:
-            self.app.push_screen(HostCompare([f"{host}:{run}" for host, run in self._marked]))
-        else:
-            self.kgops.say(f"mark 2 to {MOST} runs with the space bar to compare them", "warn")
 
     def action_retry(self) -> None:
         """Tries hosts that do not answer at once, and settles states that may be outdated."""

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 _Placed = tuple[tuple[int, float], str, str]  # place, host, run
 
-_Look = tuple[
-    "Reach", bool
-]  # of a run's row beside its fields: whether its host answers, whether it is marked
-
 _MOST_RUNS = 300
 _BAR, _GAP = 20, 2
 _NAMES, _WIDE = (14, 18), 110  # columns for names of hosts and GPUs, the wider ones from that many columns on
@@ -46,7 +42,7 @@ class HostsPage:
     def __init__(self) -> None:
         self._width = 0
         self._gpu_rows: dict[str, tuple[HostState, dict[str, tuple[Fields, Row]]]] = {}
-        self._run_rows: dict[tuple[str, str], tuple[Fields, _Look, Row]] = {}
+        self._run_rows: dict[tuple[str, str], tuple[Fields, Reach, Row]] = {}
         self._run_order: dict[str, tuple[dict[str, Fields], list[_Placed]]] = {}
 
     def rows(
@@ -56,16 +52,15 @@ class HostsPage:
         now: float,
         *,
         opened: Collection[tuple[str, str]] = (),
-        marked: Collection[tuple[str, int]] = (),
     ) -> list[Row]:
-        """`opened`: GPUs whose processes are listed, by host and number. `marked`: runs, by host and number."""
+        """`opened`: GPUs whose processes are listed, by host and number."""
         if not states:
             return [text_row(line, width) for line in _NO_HOSTS]
         if width != self._width:
             self._width = width
             self._gpu_rows, self._run_rows = {}, {}
         gpus = self._gpus(states, width, now, opened)
-        return [*gpus, BLANK, *self._runs(states, width, now, marked)]
+        return [*gpus, BLANK, *self._runs(states, width, now)]
 
     def _gpus(
         self, states: Sequence[HostState], width: int, now: float, opened: Collection[tuple[str, str]]
@@ -103,9 +98,7 @@ class HostsPage:
             self._gpu_rows[state.name] = state, drawn
         return [row for _, row in drawn.values()]
 
-    def _runs(
-        self, states: Sequence[HostState], width: int, now: float, marked: Collection[tuple[str, int]]
-    ) -> list[Row]:
+    def _runs(self, states: Sequence[HostState], width: int, now: float) -> list[Row]:
         columns = RunTable((own("host", "RUNS", _NAMES[width >= _WIDE]), *ON_HOSTS), width)
         by_name = {state.name: state for state in states}
         placed = list(islice(merge(*map(self._placed, states)), _MOST_RUNS))
@@ -117,9 +110,14 @@ class HostsPage:
         for _, name, key in placed:
             state = by_name[name]
             fields = state.rows("run")[key]
-            known, look = drawn.get((name, key)), (state.reach, (name, int(key)) in marked)
-            if known is None or known[0] is not fields or known[1] != look or not fields.get("ended_at"):
-                known = (fields, look, _run(state, key, fields, columns, now, is_marked=look[1]))
+            known = drawn.get((name, key))
+            if (
+                known is None
+                or known[0] is not fields
+                or known[1] != state.reach
+                or not fields.get("ended_at")
+            ):
+                known = (fields, state.reach, _run(state, key, fields, columns, now))
             self._run_rows[name, key] = known
             out.append(known[2])
         return out
@@ -228,14 +226,12 @@ def _place(fields: Fields, run: int) -> tuple[int, float]:
     return len(_ORDER), -(number(fields.get("ended_at")) or 0.0)
 
 
-def _run(
-    state: HostState, key: str, fields: Fields, columns: RunTable, now: float, *, is_marked: bool
-) -> Row:
+def _run(state: HostState, key: str, fields: Fields, columns: RunTable, now: float) -> Row:
     run, is_live = run_of(int(key), fields), state.reach == "live"
-    cells = {"host": Piece(f"{'*' if is_marked else ''}{state.name}")}
+    cells = {"host": Piece(state.name)}
     if run.state in ("running", "starting") and is_outdated(state):
         cells["state"] = Piece(f"? {run.state}", "warn")
     now = now if is_live else state.heard_at or now
     name, *pieces = columns.run_row(run, now, None, **cells).pieces
-    tone = "accent" if is_marked else "text" if is_live else "dim"
+    tone = "text" if is_live else "dim"
     return Row((name._replace(tone=tone), *_toned(pieces, state)), ("run", state.name, int(key)))

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from kgops.cli.output import print_json, say_lines, write_page
-from kgops.cli.session import Session, existing, is_far, is_filter
-from kgops.errors import Unavailable, Usage
+from kgops.cli.session import Session, existing, is_filter
+from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.present.comparison import MOST, Comparison, Difference, Metric, compare
 from kgops.present.formats import UNKNOWN, amount, ratio_text, table, value_text
@@ -20,9 +20,7 @@ from kgops.present.quality import QualityGroup, compared_quality, read_quality
 from storage import runs
 
 
-@click.command(
-    epilog="\b\nExample:  kgops compare 12 17 21\n          kgops compare lab1:3 lab2:17 --html --output two.html"
-)
+@click.command(epilog="\b\nExample:  kgops compare 12 17 21")
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 @click.option("--all", "everything", is_flag=True, help="Show equal values too.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
@@ -41,8 +39,8 @@ def command(
 ) -> None:
     """Compare runs: settings, applied options and environment that differ, and metrics with ratios to the first run.
 
-    RUN is a number, a label, `last`, `all`, or a filter as of `kgops runs`: `kgops compare tag:paper`. lab2:17 is run
-    17 of host lab2.
+    RUN is a number, a label, `last`, `all`, or a filter as of `kgops runs`: `kgops compare tag:paper`. `kgops pull`
+    brings runs of other hosts here first.
     """
     if as_html and (as_json or everything):
         raise Usage("--html excludes --json and --all")
@@ -50,17 +48,6 @@ def command(
         raise Usage("--output and --force are for --html")
     if not any(map(is_filter, names)):
         _check_count(len(set(names)))
-    if any(is_far(name) for name in names):
-        from kgops.cli.compare_hosts import compared_over_hosts
-
-        with compared_over_hosts(names) as (found, beside):
-            if as_html:
-                _write_html(beside, found, output, force=force)
-            elif as_json:
-                print_json({"name": found.names, "fingerprint": found.fingerprints, **as_table(found)})
-            else:
-                say_lines(page(found, everything=everything))
-        return
     session = existing()
     chosen = session.matching(names)
     _check_count(len(chosen))
@@ -88,14 +75,9 @@ def _write_html(session: Session, comparison: Comparison, output: Path | None, *
     from kgops.present.run_detail import read_run_detail  # seldom needed
 
     details = [read_run_detail(session.home, session.conn, run.id) for run in comparison.runs]
-    names = [comparison.name(i).replace(":", "-") for i in range(len(details))]
-    try:
-        found = comparison_page.page(comparison, [one for one in details if one is not None])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if not comparison.names:
-            raise
-        raise Unavailable("the answer of a host cannot be drawn", "compare without --html") from error
-    write_page(found, output or Path(f"compare-{'-'.join(names)}.html"), force=force)
+    found = comparison_page.page(comparison, [one for one in details if one is not None])
+    numbers = "-".join(str(run.id) for run in comparison.runs)
+    write_page(found, output or Path(f"compare-{numbers}.html"), force=force)
 
 
 _RELATIONS = 10  # of which quality is compared without --all
@@ -136,10 +118,8 @@ def as_table(comparison: Comparison) -> dict[str, Any]:
 
 
 def page(comparison: Comparison, *, everything: bool) -> list[str]:
-    heads = [f"{comparison.name(i)} {one_line(run.label)}" for i, run in enumerate(comparison.runs)]
+    heads = [f"{run.id} {one_line(run.label)}" for run in comparison.runs]
     about = [("state", *(run.state for run in comparison.runs))]
-    if comparison.names:
-        about.append(("fingerprint", *(one or UNKNOWN for one in comparison.fingerprints)))
     out = [*table(("", *heads), about), *_verdict(comparison, heads)]
     for title, rows in (
         ("SETTING", comparison.settings),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,10 +66,6 @@ class Comparison:
     options: tuple[Difference, ...]
     environment: tuple[Difference, ...]
     metrics: tuple[Metric, ...]
-    names: tuple[str, ...] = ()  # of runs of several hosts, as in lab2:17
-
-    def name(self, i: int) -> str:
-        return self.names[i] if self.names else str(self.runs[i].id)
 
     def is_of_one_workload(self, row: Difference) -> bool:
         """Whether only one workload has this setting, and all its runs agree on it."""
@@ -132,18 +127,6 @@ class Comparison:
             return []
         best = min(values.values()) if lower else max(values.values())
         return [i for i, value in values.items() if value == best]
-
-    @property
-    def fingerprints(self) -> tuple[str | None, ...]:
-        """Of each run's machine, GPUs and driver, as eight digits; None where the machine is unknown."""
-        rows = [row for row in self.environment if row.name.startswith(_MACHINE)]
-        found: list[str | None] = []
-        for i in range(len(self.runs)):
-            values = {row.name: row.values[i] for row in rows}
-            is_known = any(value is not None for name, value in values.items() if name.startswith("machine."))
-            text = json.dumps(values, sort_keys=True, default=str)
-            found.append(hashlib.sha256(text.encode()).hexdigest()[:8] if is_known else None)
-        return tuple(found)
 
 
 def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:

@@ -20,7 +20,7 @@ _ALSO_FIRST = ("best_valid_mrr", "epoch_seconds", "took", "peak_gpu_mib", "peak_
 
 def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
     """`details` are of the same runs, in the same order."""
-    title = "runs " + ", ".join(comparison.name(i) for i in range(len(comparison.runs)))
+    title = "runs " + ", ".join(str(run.id) for run in comparison.runs)
     first, others = _metrics(comparison)
     charts = _charts(details)
     parts = [
@@ -51,16 +51,12 @@ def _legend(comparison: Comparison) -> str:
         line = Line([(0, 6), (44, 6)], width=2.5, dash=DASHES[i % len(DASHES)], hue=i % HUES)
         state = run.state.replace("_", " ") + (f": {run.reason}" if run.reason else "")
         said = f"{_name(comparison, i)} · {run.workload} · {state}"
-        if comparison.names:
-            said += f" · machine {comparison.fingerprints[i] or UNKNOWN}"
-        items.append(
-            f"<li>{as_inline_svg(Picture(44, 12, f'run {comparison.name(i)}', [line]))}{text(said)}</li>"
-        )
+        items.append(f"<li>{as_inline_svg(Picture(44, 12, f'run {run.id}', [line]))}{text(said)}</li>")
     return f'<ul class="key">{"".join(items)}</ul>'
 
 
 def _name(comparison: Comparison, i: int) -> str:
-    return f"{comparison.name(i)} {comparison.runs[i].label}"
+    return f"{comparison.runs[i].id} {comparison.runs[i].label}"
 
 
 def _heads(comparison: Comparison) -> list[str]:

@@ -81,3 +81,10 @@ def test_ratios_of_time_on_different_machines_are_marked(run_cli: Console) -> No
     peak = Metric("peak_host_mib", "MiB", (2.0, 3.0), (None, None))
     assert found.ratio(took, 1) is not None
     assert (elsewhere.ratio(took, 1), elsewhere.ratio(peak, 1)) == (None, 1.5)
+
+
+def test_runs_of_other_hosts_are_pulled_first(run_cli: Console) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    done = run_cli("compare", "1", "lab2:17")
+    assert done.code == 2
+    assert "`kgops pull lab2:17` brings it here" in done.err

@@ -112,11 +112,6 @@ def names_another_host(desk: Desk) -> None:
     assert desk.type("kgops hosts add lab2 127.0.0.1").code == 0
 
 
-def names_two_hosts(desk: Desk) -> None:
-    names_a_host(desk)
-    names_another_host(desk)
-
-
 def has_named_a_host(desk: Desk, went: Went) -> None:
     hosts = {host["name"]: host for host in json.loads(desk.type("kgops hosts --json").out)}
     assert hosts["lab1"]["address"] == "ada@lab1.example.org"
@@ -229,7 +224,6 @@ AT_ONCE: dict[str, Check] = {
     "kgops show lab2:17": says_that_nothing_is_there,
     "kgops logs -n 50 lab2:17": says_that_nothing_is_there,
     "kgops report lab2:17 --output lab2-17.html": says_that_nothing_is_there,
-    "kgops compare lab1:3 lab2:17 --html --output two.html": says_that_nothing_is_there,
     "kgops hosts remove lab1": has_forgotten_a_host,
     "kgops hosts check all": says("^lab1: "),
     "kgops data flights --make flights": has_flights(4, 32),
@@ -254,7 +248,6 @@ BEFORE: dict[str, Callable[[Desk], None]] = {
     "kgops show": names_another_host,
     "kgops logs": names_another_host,
     "kgops report": names_another_host,
-    "kgops compare": names_two_hosts,
     "kgops bench matrix": has_a_job,
 }
 

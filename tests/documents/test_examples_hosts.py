@@ -17,7 +17,6 @@ EXAMPLES = {
     "kgops show lab2:17": (r"\Arun 17 · exec · of lab2\n", None),
     "kgops logs -n 50 lab2:17": (r"\Aloss=0\.125\n\Z", None),
     "kgops report lab2:17 --output lab2-17.html": (r"\Alab2-17\.html\n\Z", "lab2-17.html"),
-    "kgops compare lab1:3 lab2:17 --html --output two.html": (r"\Atwo\.html\n\Z", "two.html"),
     "kgops pull lab2:17": (r"\Arun 1: imported from lab2: exec run 17, succeeded: of lab2\n\Z", None),
     "kgops hosts check all": (r"(?m)^lab1: (?s:.*)^lab2: ", None),
 }

@@ -29,7 +29,7 @@ sys.exit(os.waitstatus_to_exitcode(status) & 255)
 MOST_MIB = 160  # a command that asks a host takes 50
 
 
-def refused(lab: Lab, *args: str) -> tuple[str, int]:
+def refused(lab: Lab, *args: str, code: int = 1) -> tuple[str, int]:
     """What the command prints, and the most memory it took, in MiB."""
     peak = lab.folder / "peak"
     done = subprocess.run(
@@ -42,7 +42,7 @@ def refused(lab: Lab, *args: str) -> tuple[str, int]:
         timeout=patience(),
         text=True,
     )
-    assert done.returncode == 1, done.stdout
+    assert done.returncode == code, done.stdout
     assert "Traceback" not in done.stdout
     return done.stdout, int(peak.read_text())
 
@@ -80,11 +80,21 @@ def test_an_answer_of_many_empty_values_is_no_list(lab: Lab) -> None:
     assert peak_mib < MOST_MIB
 
 
+def pulled(lab: Lab, answers: str) -> tuple[str, int]:
+    """A run whose archive is whole comes without the record, about which its host answers so."""
+    lab.add("lab1")
+    there = lab.there("lab1")
+    assert there("run", "exec", "--", "true").code == 0
+    assert there("export", "1", "--to", "tar", "--output", str(lab.folder / "run.tar")).code == 0
+    archive = f'#!/bin/sh\ncase "$*" in *tar*) exec cat {lab.folder}/run.tar;; esac\n'
+    lab.add("evil", program=archive + answers.removeprefix("#!/bin/sh\n"))
+    return refused(lab, "pull", "evil:1", code=0)
+
+
 @pytest.mark.parametrize("block", [b"x" * 1_000_000, b"[],[],[],[],"], ids=["text", "lists"])
-def test_a_record_without_end_is_not_compared(lab: Lab, block: bytes) -> None:
-    lab.add("evil", program=repeats(lab.folder, block * (1_000_000 // len(block))))
-    said, peak_mib = refused(lab, "compare", "evil:1", "evil:2")
-    assert "evil: it sent more than 16 MiB" in said and "kgops pull evil:1" in said
+def test_a_record_without_end_is_not_read(lab: Lab, block: bytes) -> None:
+    said, peak_mib = pulled(lab, repeats(lab.folder, block * (1_000_000 // len(block))))
+    assert "evil: it sent more than 16 MiB" in said
     assert peak_mib < MOST_MIB
 
 
@@ -93,9 +103,8 @@ def test_a_record_without_end_is_not_compared(lab: Lab, block: bytes) -> None:
 )
 def test_a_record_that_swells_when_it_is_read_is_refused(lab: Lab, text: str) -> None:
     (lab.folder / "record").write_text(text, encoding="utf-8")
-    lab.add("evil", program=f"#!/bin/sh\ncat {lab.folder}/record\n")
-    said, peak_mib = refused(lab, "compare", "evil:1", "evil:2")
-    assert "no record that kgops compares" in said
+    said, peak_mib = pulled(lab, f"#!/bin/sh\ncat {lab.folder}/record\n")
+    assert "no record that kgops reads" in said
     assert peak_mib < MOST_MIB
 
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 from driving import wait_for
-from nvml_standin import Machine, a100, t4
 from ssh_server import Lab, needs_ssh
 
 pytestmark = needs_ssh
@@ -120,18 +119,3 @@ def test_a_report_has_the_quality_of_a_model_there_and_says_where_influences_are
     assert (
         "Influences are not in this page: they lie on the host. kgops pull lab1:2 imports the run" in traced
     )
-
-
-def test_a_page_compares_runs_of_two_hosts_by_name_and_fingerprint_without_time_ratios(lab: Lab) -> None:
-    for name, gpu in (("lab1", t4()), ("lab2", a100())):
-        lab.add(name, Machine((gpu,)))
-        a_run(lab, name, machine=True)
-    target = lab.folder / "two.html"
-    done = lab.kgops("compare", "lab1:1", "lab2:1", "--html", "--output", target)
-    assert done.code == 0, done.err
-    page = target.read_text()
-    assert "runs lab1:1, lab2:1, compared" in page
-    for print_of_it in lab.kgops("compare", "lab1:1", "lab2:1", "--json").json()["fingerprint"]:
-        assert f"machine {print_of_it}" in page
-    assert "times have no ratios and no best" in page
-    assert "<svg" in page

@@ -149,30 +149,6 @@ def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(
     look(lab.console.home, story, (124, 40))
 
 
-def test_marked_runs_of_two_hosts_are_compared_by_name(lab: Lab) -> None:
-    for name in ("lab1", "lab2"):
-        lab.add(name)
-        assert lab.there(name)("run", "exec", "--label", f"of {name}", "--", "true").code == 0
-
-    async def story(seen: Seen) -> None:
-        await seen.press("H")
-        await seen.until_shows("2 of 2 answer", "of lab1", "of lab2")
-        point_at(seen, "lab1", 1)
-        await seen.press("space", "equals_sign")
-        await seen.until_shows("mark 2 to 8 runs", "*lab1", "1 marked")
-        point_at(seen, "lab2", 1)
-        await seen.press("space", "equals_sign")
-        await seen.until_shows(
-            "compare  runs lab1:1, lab2:1", "A  lab1:1 exec  of lab1", "B  lab2:1 exec  of lab2"
-        )
-        await seen.press("escape")
-        await seen.until_shows("2 marked", "*lab2")
-        lab.there("lab2")("delete", "1", "--yes")
-        await seen.until_shows("1 marked")
-
-    look(lab.console.home, story)
-
-
 def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) -> None:
     lab.add("lab1")
     there = lab.there("lab1")
