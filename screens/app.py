@@ -20,7 +20,6 @@ from kgops.present.wording import error_text, notification, through_tmux
 from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
 from screens.background import begin
-from screens.console import Console
 from screens.feed import Feed
 from screens.feed_state import FeedState
 from screens.run_screen import RunScreenBase
@@ -64,11 +63,12 @@ def _places() -> type[Provider]:
     return Places
 
 
-class KgopsApp(Console, inherit_bindings=False):
+class KgopsApp(App[None], inherit_bindings=False):
     CSS_PATH = "kgops.tcss"
     COMMANDS: ClassVar = {*App.COMMANDS, _places}
     BINDINGS: ClassVar = bindings()
     TITLE = "kgops"
+    last_filter = ""  # of the history
     DEFAULT_MODE = "opened with"  # Textual's own name for it cannot be removed
 
     def __init__(
@@ -178,6 +178,7 @@ class KgopsApp(Console, inherit_bindings=False):
 
     @property
     def tones(self) -> tuple[Tones, Tones]:
+        """Styles of the theme by tone: plain, and under the cursor."""
         if self._tones is None or self._tones[0] != self.theme:
             self._tones = (self.theme, tones_of(self.theme))
         return self._tones[1]
@@ -201,10 +202,12 @@ class KgopsApp(Console, inherit_bindings=False):
             _send(through_tmux(f"\x1b]52;c;{coded}\x07"))
 
     def say(self, text: str, tone: str = "strong") -> None:
+        """Shows a message on the active screen."""
         if self.here is not None:
             self.here.say(text, tone)
 
     def action_open(self) -> None:
+        """Opens the run that the active screen is about."""
         if self.here is not None:
             self.here.open_chosen()
 
@@ -226,11 +229,13 @@ class KgopsApp(Console, inherit_bindings=False):
     def open_new_run(
         self, gpu: str | None = None, where: str | None = None, profile: str | None = None
     ) -> None:
+        """Planned for that GPU, which need not be in this machine, or for the host `where`, with that profile."""
         from kgops.present.drafts import Draft
 
         self.open_draft(Draft(gpu=gpu, where=where, profile=profile))
 
     def open_draft(self, draft: Draft, remark: str = "") -> None:
+        """New run, with these values in its fields. `remark`: what a person should know of them."""
         from screens.new_run import NewRun
 
         self.feed.start()  # a key pressed before the first paint cancels the start on mount
@@ -289,6 +294,7 @@ class KgopsApp(Console, inherit_bindings=False):
         await self._go_back_to_or_open(History)
 
     async def open_history(self, text: str) -> None:
+        """With this filter."""
         from screens.history import History
 
         await self._go_back_to_or_open(History)
@@ -302,6 +308,7 @@ class KgopsApp(Console, inherit_bindings=False):
         self.push_screen(RunScreen(run))
 
     def gpus(self) -> list[tuple[int, str]]:
+        """Numbers and names of those that the dashboard shows; none where only hosts are open."""
         dashboard = self._dashboard
         return [] if dashboard is None else dashboard.gpus()
 
@@ -370,6 +377,7 @@ class KgopsApp(Console, inherit_bindings=False):
             self.push_screen(HelpScreen(self.here.screen_name, self.here.subject))
 
     async def carry_out(self, change: Callable[[Session], T]) -> T | None:
+        """Runs `change` in a thread, one at a time. On an error, shows it and returns None."""
         from screens import run_calls
 
         done = None
@@ -380,6 +388,14 @@ class KgopsApp(Console, inherit_bindings=False):
                 self.say(error_text(error), "bad")
         self.feed.read_now()
         return done
+
+    def raise_in_app(self, error: BaseException) -> None:
+        """Called from another thread: re-raises in the app, so that Textual shows the traceback."""
+
+        def surface() -> None:
+            raise error
+
+        self.call_later(surface)
 
 
 def _send(sequence: str) -> None:

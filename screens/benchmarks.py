@@ -27,7 +27,7 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from kgops.experiments.benchmark_results import Series
     from kgops.experiments.result_detail import Detail
-    from screens.console import Console
+    from screens.app import KgopsApp
     from storage.runs import Run
 
 _WIDE = 150  # columns from which details are beside the list
@@ -37,7 +37,7 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
     screen_name: ClassVar[ScreenName] = "benchmarks"
     input_above = "#halves"
 
-    def __init__(self, app: Console) -> None:
+    def __init__(self, app: KgopsApp) -> None:
         reader = BenchmarkReader(app.home)
         super().__init__(reader, BenchmarkQuery())
         self._reader = reader

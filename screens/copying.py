@@ -9,7 +9,7 @@ from kgops.jobs.text import one_line
 
 if TYPE_CHECKING:
     from kgops.present.gpus import GpuUsage
-    from screens.console import Console
+    from screens.app import KgopsApp
     from storage.runs import Run
 
 
@@ -43,7 +43,7 @@ def of_gpu(usage: GpuUsage) -> list[Copyable]:
     ]
 
 
-def offer(console: Console, texts: Sequence[Copyable]) -> None:
+def offer(console: KgopsApp, texts: Sequence[Copyable]) -> None:
     """Asks which text, by its letter."""
 
     def chosen(key: str | None) -> None:
@@ -59,6 +59,6 @@ def offer(console: Console, texts: Sequence[Copyable]) -> None:
         console.say("nothing to copy here", "warn")
 
 
-def copy(console: Console, text: str) -> None:
+def copy(console: KgopsApp, text: str) -> None:
     console.copy_to_clipboard(text)
     console.say(f"sent to the terminal: {one_line(text)}")

@@ -29,7 +29,7 @@ from storage.run_list import SORTABLE
 if TYPE_CHECKING:
     from textual.widgets import Input
 
-    from screens.console import Console
+    from screens.app import KgopsApp
     from screens.feed_state import FeedState
     from storage.runs import Run
 
@@ -40,7 +40,7 @@ class History(FilteredList[Query, Page], HasPane):
     screen_name: ClassVar[ScreenName] = "history"
     input_above = "#columns"
 
-    def __init__(self, app: Console) -> None:
+    def __init__(self, app: KgopsApp) -> None:
         reader = HistoryReader(app.home)
         super().__init__(reader, Query())
         self._reader = reader

@@ -13,7 +13,7 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.present.listing import Deleted
-    from screens.console import Console
+    from screens.app import KgopsApp
 
 _AT_ONCE = 50  # runs per transaction: other changes may run between, and progress is shown
 
@@ -21,7 +21,7 @@ _AT_ONCE = 50  # runs per transaction: other changes may run between, and progre
 class Marks:
     """Numbers of the marked runs, in the order of marking. Work goes on when the screen is closed."""
 
-    def __init__(self, app: Console) -> None:
+    def __init__(self, app: KgopsApp) -> None:
         self._app = app
         self._numbers: dict[int, None] = {}
 

@@ -25,7 +25,7 @@ from screens.widgets.lines import Lines
 if TYPE_CHECKING:
     from kgops.hosts.watch import Watch
     from kgops.settings import Home
-    from screens.console import Console
+    from screens.app import KgopsApp
     from screens.feed_state import Wanted
 
 _AGES_EVERY_S = 5.0
@@ -47,7 +47,7 @@ class Hosts(ChangesHostRuns):
 
     screen_name: ClassVar[ScreenName] = "hosts"
 
-    def __init__(self, app: Console, hosts: Sequence[Host]) -> None:
+    def __init__(self, app: KgopsApp, hosts: Sequence[Host]) -> None:
         super().__init__()
         self._page = HostsPage()
         self._states: Sequence[HostState] = tuple(HostState(host.name, host.address) for host in hosts)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from kgops.settings import Home
-    from screens.console import Console
+    from screens.app import KgopsApp
     from storage.runs import Run
 
 _NEWEST = 500  # of the runs; older ones are found by their number and in the history
@@ -43,7 +43,7 @@ class Places(Provider):
     match of what was typed before. What cannot be read is not offered; the screen below says why."""
 
     async def startup(self) -> None:
-        self._console = cast("Console", self.app)
+        self._console = cast("KgopsApp", self.app)
         home = self._console.home
         runs, tags = await asyncio.to_thread(_of_record, self._console, HistoryReader(home))
         self._filters = await asyncio.to_thread(_saved, self._console, home)
@@ -81,7 +81,7 @@ def _hit(score: float, place: _Place) -> Hit:
     return Hit(score, Content(place.name), place.go, text=place.name, help=escape(place.help))
 
 
-def _of_record(console: Console, reader: HistoryReader) -> tuple[dict[int, _Place], list[_Place]]:
+def _of_record(console: KgopsApp, reader: HistoryReader) -> tuple[dict[int, _Place], list[_Place]]:
     try:
         page = reader.look(Query("", size=_NEWEST))
         return dict(_runs(console, page.runs)), [
@@ -94,7 +94,7 @@ def _of_record(console: Console, reader: HistoryReader) -> tuple[dict[int, _Plac
         reader.close()
 
 
-def _runs(console: Console, runs: Mapping[int, Run]) -> Iterator[tuple[int, _Place]]:
+def _runs(console: KgopsApp, runs: Mapping[int, Run]) -> Iterator[tuple[int, _Place]]:
     for number, run in runs.items():
         state = f"{sign_of(run).text} {state_of(run)}"
         yield (
@@ -107,7 +107,7 @@ def _runs(console: Console, runs: Mapping[int, Run]) -> Iterator[tuple[int, _Pla
         )
 
 
-def _saved(console: Console, home: Home) -> list[_Place]:
+def _saved(console: KgopsApp, home: Home) -> list[_Place]:
     try:
         filters = listing.read(home)
     except KgopsError:

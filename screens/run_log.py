@@ -23,7 +23,7 @@ from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
 
 if TYPE_CHECKING:
-    from screens.console import Console
+    from screens.app import KgopsApp
 
 _EVERY_S = 1.0
 _END = 1 << 62  # line number beyond the last
@@ -62,8 +62,8 @@ class RunLog(Vertical):
         return self.query_one("#lines", LogLines)
 
     @property
-    def kgops(self) -> Console:
-        return cast("Console", self.app)
+    def kgops(self) -> KgopsApp:
+        return cast("KgopsApp", self.app)
 
     def grows(self, going: bool) -> None:
         """Sets whether the log may still grow. The last lines are read in any case."""

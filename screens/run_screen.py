@@ -13,7 +13,7 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from screens.console import Console
+    from screens.app import KgopsApp
     from screens.copying import Copyable
     from screens.feed_state import BesideList, FeedState, Wanted
     from storage.runs import Run
@@ -29,8 +29,8 @@ class RunScreenBase(Screen[None]):
     AUTO_FOCUS = "#body"
 
     @property
-    def kgops(self) -> Console:
-        return cast("Console", self.app)
+    def kgops(self) -> KgopsApp:
+        return cast("KgopsApp", self.app)
 
     @property
     def wanted(self) -> Wanted:

@@ -21,7 +21,7 @@ from screens.widgets.boxes import EDGES, boxed, has_panels
 if TYPE_CHECKING:
     from textual import events
 
-    from screens.console import Console
+    from screens.app import KgopsApp
 
 MORE_BELOW = " ↓"
 _BARS = ("title", "keys")  # first and last line of a screen
@@ -71,8 +71,8 @@ class Lines(ScrollView):
         self._sign = ""
 
     @property
-    def kgops(self) -> Console:
-        return cast("Console", self.app)
+    def kgops(self) -> KgopsApp:
+        return cast("KgopsApp", self.app)
 
     @property
     def room(self) -> int:
