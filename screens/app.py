@@ -376,6 +376,28 @@ class KgopsApp(App[None], inherit_bindings=False):
         if self.here is not None:
             self.push_screen(HelpScreen(self.here.screen_name, self.here.subject))
 
+    def ask(self, question: str, then: Callable[[], None]) -> None:
+        """Calls `then` after a yes."""
+        from screens.widgets.dialogs import Confirmation
+
+        self.push_screen(Confirmation(question), lambda sure: then() if sure else None)
+
+    def prompt(
+        self,
+        question: str,
+        then: Callable[[str], None],
+        text: str = "",
+        complete: Callable[[str], list[str]] | None = None,
+        *,
+        accepts_empty: bool = False,
+        keeps_lines: bool = False,
+    ) -> None:
+        """Calls `then` with the line that was typed; see `Prompt`."""
+        from screens.widgets.dialogs import Prompt
+
+        asked = Prompt(question, text, complete, accepts_empty=accepts_empty, keeps_lines=keeps_lines)
+        self.push_screen(asked, lambda words: then(words) if words is not None else None)
+
     async def carry_out(self, change: Callable[[Session], T]) -> T | None:
         """Runs `change` in a thread, one at a time. On an error, shows it and returns None."""
         from screens import run_calls

@@ -18,7 +18,6 @@ from screens import benchmarks_page, copying
 from screens.actions import ScreenName
 from screens.background import begin, in_own_thread
 from screens.filtered_list import FilteredList
-from screens.widgets.dialogs import Confirmation
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
@@ -198,11 +197,8 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
             return
         bench = one.series.newest.bench if one.series is not None else None
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                begin(self.app, partial(self._measure, bench, command))  # it goes on when this screen closes
-
-        self.app.push_screen(Confirmation(f"start {command}"), answered)
+        # It goes on when this screen closes.
+        self.kgops.ask(f"start {command}", lambda: begin(self.app, partial(self._measure, bench, command)))
 
     async def _measure(self, bench: int | None, command: str) -> None:
         from kgops.experiments import benchmark_reader

@@ -152,16 +152,10 @@ class ChartScreen(RunScreenBase):
     # --- runs ---
 
     def action_add_run(self) -> None:
-        from screens.widgets.dialogs import Prompt
-
-        def answered(words: str | None) -> None:
-            if words is not None:
-                self._add(words)
-
         if len(self._numbers) >= MOST_RUNS:
             self.say(f"a chart has at most {MOST_RUNS} runs", "warn")
             return
-        self.app.push_screen(Prompt(f"add {one_line(self._metric, 40)} of which run? its number"), answered)
+        self.kgops.prompt(f"add {one_line(self._metric, 40)} of which run? its number", self._add)
 
     def _add(self, words: str) -> None:
         if not words.isdecimal() or len(words) > 18:

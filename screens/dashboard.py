@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -12,7 +13,6 @@ from textual.containers import Horizontal
 from kgops.jobs.text import one_line
 from kgops.present.rows import Piece, Row, text_row, title
 from screens.actions import ScreenName
-from screens.background import begin
 from screens.beside import HasPane
 from screens.feed_state import DASHBOARD, FeedState
 from screens.widgets.keys import Keys
@@ -145,8 +145,6 @@ class Dashboard(HasPane):
 
     def action_acknowledge(self) -> None:
         """Acknowledges the alert under the cursor; on other rows, asks to acknowledge all."""
-        from screens.widgets.dialogs import Confirmation
-
         if self._alert is not None:
             self._acknowledge([self._alert.name])
             return
@@ -155,11 +153,7 @@ class Dashboard(HasPane):
             self.kgops.say("there are no alerts")
             return
 
-        def answered(sure: bool | None) -> None:
-            if sure:
-                self._acknowledge(names)
-
-        self.app.push_screen(Confirmation(f"acknowledge all {len(names)} alerts?"), answered)
+        self.kgops.ask(f"acknowledge all {len(names)} alerts?", partial(self._acknowledge, names))
 
     def _acknowledge(self, names: list[str]) -> None:
         from screens import run_calls
@@ -171,18 +165,13 @@ class Dashboard(HasPane):
         from kgops.cli.tui import TOUR
 
         if what == "demo":
-            begin(self.app, self._start_demo)
+            from screens import run_calls
+
+            self.start_and_open(run_calls.start_demo)
         elif what == "tour":
             self.app.exit(return_code=TOUR)
         else:
             self.kgops.open_new_run()
-
-    async def _start_demo(self) -> None:
-        from screens import run_calls
-
-        started = await self.kgops.carry_out(run_calls.start_demo)
-        if started is not None and self.app.screen is self:
-            self.kgops.open_run(started)
 
     def gpus(self) -> list[tuple[int, str]]:
         """Numbers and names."""

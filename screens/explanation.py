@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -119,7 +120,7 @@ class Explanation(RunScreenBase):
 
     def action_verify(self) -> None:
         """In a run of its own."""
-        from screens.widgets.dialogs import Confirmation
+        from screens import run_calls
 
         run, explained = self._run, self._explained
         if not run.ended or (explained is not None and explained.verification is not None):
@@ -128,20 +129,9 @@ class Explanation(RunScreenBase):
             )
             return
 
-        def answered(sure: bool | None) -> None:
-            if sure:
-                begin(self.app, self._verify)
-
         question = f"retrain the model a few times, to verify the explanations of run {run.id}?"
-        self.app.push_screen(Confirmation(question), answered)
-
-    async def _verify(self) -> None:
-        from screens import run_calls
-
-        run = self._run
-        started = await self.kgops.carry_out(lambda session: run_calls.verify(session, run))
-        if started is not None and self.app.screen is self:
-            self.app.push_screen(Explanation(started))
+        verify = partial(self.start_and_open, lambda session: run_calls.verify(session, run), Explanation)
+        self.kgops.ask(question, verify)
 
     def on_lines_pointed(self) -> None:
         self.draw()

@@ -57,7 +57,6 @@ class Marks:
     def tag(self) -> None:
         """Asks for tags to add or remove."""
         from screens import run_calls
-        from screens.widgets.dialogs import Prompt
 
         marked = list(self)
 
@@ -66,12 +65,8 @@ class Marks:
             if results is not None:
                 self._app.say(results)
 
-        def answered(words: str | None) -> None:
-            if words:
-                begin(self._app, partial(tagged, words))
-
         many = f"the {_runs(len(marked), 'marked ')}: word adds a tag, -word removes it"
-        self._app.push_screen(Prompt(f"tags of {many}"), answered)
+        self._app.prompt(f"tags of {many}", lambda words: begin(self._app, partial(tagged, words)))
 
     async def delete(self, under_cursor: int | None, shown: Sequence[int]) -> bool:
         """Deletes the ended runs after a confirmation, which counts those that the filter hides. False: nothing was
@@ -121,22 +116,17 @@ class Marks:
 
     def write(self, shown: Sequence[int], metric: str | None) -> None:
         """Exports the marked runs, or else all shown runs, to a file."""
-        from screens.widgets.dialogs import Prompt
-
         numbers = list(self) or shown
         if not numbers:
             self._app.say("no runs to write", "warn")
             return
 
-        def answered(name: str | None) -> None:
-            if name:
-                metrics = (metric,) if metric is not None else ()
-                begin(self._app, partial(self._write_file, name, numbers, metrics))
+        def named(name: str) -> None:
+            metrics = (metric,) if metric is not None else ()
+            begin(self._app, partial(self._write_file, name, numbers, metrics))
 
         many = _runs(len(numbers), "marked " if self._numbers else "shown ")
-        self._app.push_screen(
-            Prompt(f"write the {many} to which .csv or .json file, such as runs.csv"), answered
-        )
+        self._app.prompt(f"write the {many} to which .csv or .json file, such as runs.csv", named)
 
     async def _write_file(self, name: str, numbers: Sequence[int], metrics: Sequence[str]) -> None:
         from screens.history_query import write

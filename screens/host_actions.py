@@ -50,20 +50,14 @@ class ChangesHostRuns(RunScreenBase):
         self._change_if_sure("start the job of {} again?", _again)
 
     def _change_if_sure(self, question: str, change: Callable[[Home, HostedRun], str]) -> None:
-        """Asks in one line; any key but `y` is no."""
-        from screens.widgets.dialogs import Confirmation
-
         chosen = self.chosen
-        if chosen is None:
-            return
+        if chosen is not None:
+            named = f"run {chosen.name} ({one_line(chosen.run.label, 30)})"
+            self.kgops.ask(question.format(named), lambda: self._start(change, chosen))
 
-        def answered(sure: bool | None) -> None:
-            if sure:
-                self.kgops.say(f"asking {chosen.host.name} …")
-                begin(self.app, partial(self._apply, change, chosen))
-
-        named = f"run {chosen.name} ({one_line(chosen.run.label, 30)})"
-        self.app.push_screen(Confirmation(question.format(named)), answered)
+    def _start(self, change: Callable[[Home, HostedRun], str], chosen: HostedRun) -> None:
+        self.kgops.say(f"asking {chosen.host.name} …")
+        begin(self.app, partial(self._apply, change, chosen))
 
     async def _apply(self, change: Callable[[Home, HostedRun], str], chosen: HostedRun) -> None:
         try:

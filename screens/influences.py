@@ -22,7 +22,6 @@ from screens.copying import Copyable
 from screens.feed_state import HISTORY
 from screens.influences_page import InfluenceFilter
 from screens.run_screen import RunScreenBase
-from screens.widgets.dialogs import Prompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import DatabaseMissing, StorageError
@@ -172,8 +171,8 @@ class Influences(RunScreenBase):
             self.draw()
 
     def action_search(self) -> None:
-        def answered(words: str | None) -> None:
-            self._influence_filter = self._influence_filter.with_words(words or "")
-            self.draw()
+        self.kgops.prompt("filter triples by words; empty shows all", self._search, accepts_empty=True)
 
-        self.app.push_screen(Prompt("filter triples by words; empty shows all"), answered)
+    def _search(self, words: str) -> None:
+        self._influence_filter = self._influence_filter.with_words(words)
+        self.draw()

@@ -28,11 +28,12 @@ from screens.new_run_command import Command, command_of
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices
-from screens.widgets.dialogs import Confirmation, Prompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kgops.hosts.registry import Host
     from kgops.jobs.job import Job
     from kgops.planning.filtering_preview import FilteringPreview
@@ -197,21 +198,16 @@ class NewRun(RunScreenBase):
             self._step(1)
             return
 
-        def filled(text: str | None) -> None:
-            if text is not None:
-                self._change(self._draft.with_field(field.name, text))
+        def filled(text: str) -> None:
+            self._change(self._draft.with_field(field.name, text))
 
         named = new_run_page.known_values(self._offers, field.name)
         complete = partial(completions, named=named) if field.name in _PATHS else None
         question = f"{field.label}: {field.help}"
-        self.app.push_screen(
-            Prompt(question, self._draft.text(field.name), complete, accepts_empty=True), filled
-        )
+        self.kgops.prompt(question, filled, self._draft.text(field.name), complete, accepts_empty=True)
 
     def _edit_option(self, option: Option) -> None:
-        def filled(text: str | None) -> None:
-            if text is None:
-                return
+        def filled(text: str) -> None:
             try:
                 value = option.of_text(text) if text else None
             except ValueError as error:
@@ -221,9 +217,7 @@ class NewRun(RunScreenBase):
 
         now = self._draft.options.get(option.name)
         question = f"{option.name}: {option.help}"
-        self.app.push_screen(
-            Prompt(question, "" if now is None else word_of(now), accepts_empty=True), filled
-        )
+        self.kgops.prompt(question, filled, "" if now is None else word_of(now), accepts_empty=True)
 
     def action_copy(self) -> None:
         command = self._command if self._is_current else None
@@ -271,16 +265,15 @@ class NewRun(RunScreenBase):
             return
         draft = self._draft
 
-        def answered(sure: bool | None) -> None:
-            if sure and not self._starting:
-                self._starting = True
-                # Owned by the app: this screen closes when the run opens.
-                begin(self.app, partial(self._start, draft, force))
-
         question = "start this run even if it does not fit?" if force else "start this run?"
         if answer is not None and answer.placed is not None and answer.placed.unused is not None:
             question = f"{answer.placed.unused}. S{question[1:]}"
-        self.app.push_screen(Confirmation(question), answered)
+        self.kgops.ask(question, lambda: self._begin_once(partial(self._start, draft, force)))
+
+    def _begin_once(self, start: Callable[[], Awaitable[None]]) -> None:
+        if not self._starting:
+            self._starting = True
+            begin(self.app, start)  # owned by the app: this screen closes when the run opens
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:
@@ -298,12 +291,7 @@ class NewRun(RunScreenBase):
             return
         start = partial(self._start_there, host, answer.sent, force)
 
-        def answered(sure: bool | None) -> None:
-            if sure and not self._starting:
-                self._starting = True
-                begin(self.app, start)  # owned by the app: this screen closes when the run opens
-
-        self.app.push_screen(Confirmation(f"start it on {host.name}?"), answered)
+        self.kgops.ask(f"start it on {host.name}?", lambda: self._begin_once(start))
 
     async def _start_there(self, host: Host, job: Job, force: bool) -> None:
         from kgops.hosts.rows import run_of

@@ -28,7 +28,6 @@ from screens.feed_state import OneRun
 from screens.run_screen import RunScreenBase
 from screens.widgets.bar import part_bar
 from screens.widgets.choices import Choices
-from screens.widgets.dialogs import Prompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import MORE_BELOW, Lines
 from storage.errors import StorageError
@@ -101,7 +100,7 @@ class Predictions(RunScreenBase):
     def open_chosen(self) -> None:
         answer, asked = self._answer, self._asking
         if answer is not None and asked is not None:
-            begin(self, partial(self._explain, asked, answer))
+            self._explain(asked, answer)
 
     def show_state(self, state: FeedState) -> None:
         if self._answering is None or state.wanted != self.wanted or state.detail is None:
@@ -171,21 +170,18 @@ class Predictions(RunScreenBase):
             ("relation", self._names.relations) if key == "relation" else ("entity", self._names.entities)
         )
 
-        def filled(text: str | None) -> None:
-            if text is not None:
-                name = as_written(text, names)
-                changed = replace(self._question, relation=name)
-                self._change(changed if key == "relation" else replace(self._question, entity=name))
-                self._warn_of_unknown(name, names)
-                if name in names and not self._question.relation:
-                    self.query_one("#body", Lines).point_at("relation")
-                    self.action_edit()
+        def filled(text: str) -> None:
+            name = as_written(text, names)
+            changed = replace(self._question, relation=name)
+            self._change(changed if key == "relation" else replace(self._question, entity=name))
+            self._warn_of_unknown(name, names)
+            if name in names and not self._question.relation:
+                self.query_one("#body", Lines).point_at("relation")
+                self.action_edit()
 
         now: str = getattr(self._question, field)
         question = f"{field}: a name, a label or an id"
-        self.app.push_screen(
-            Prompt(question, now, partial(completions, names=names), accepts_empty=True), filled
-        )
+        self.kgops.prompt(question, filled, now, partial(completions, names=names), accepts_empty=True)
 
     def _warn_of_unknown(self, name: str, names: Sequence[str]) -> None:
         """A label or an id may be meant, which are not listed here: asking checks the name before a run starts."""
@@ -250,16 +246,14 @@ class Predictions(RunScreenBase):
             self.query_one("#answers", Lines).focus()
         self.draw()
 
-    async def _explain(self, asked: Asking, answer: PredictedTriple) -> None:
+    def _explain(self, asked: Asking, answer: PredictedTriple) -> None:
         is_head = self._answered is not None and self._answered.asked == "head"
 
-        def in_session(session: Session) -> Run | None:
+        def explain(session: Session) -> Run | None:
             job = asking.explain_job(asked.model, answer.labels, asks_head=is_head)
             return run_calls.start_or_find(session, job)
 
-        run = await self.kgops.carry_out(in_session)
-        if run is not None and self.app.screen is self:
-            self.app.push_screen(Explanation(run))
+        self.start_and_open(explain, Explanation)
 
 
 def _question_rows(question: Question, width: int) -> list[Row]:

@@ -184,15 +184,10 @@ class RunScreen(RunView, ChangesRuns, MarksCharts):
         self.kgops.open_draft(draft, remark)
 
     def action_evaluate(self) -> None:
-        begin(self.app, self._evaluate)
-
-    async def _evaluate(self) -> None:
         from screens import run_calls
 
         run = self._run
-        started = await self.kgops.carry_out(lambda session: run_calls.evaluate(session, run))
-        if started is not None and self.app.screen is self:
-            self.kgops.open_run(started)
+        self.start_and_open(lambda session: run_calls.evaluate(session, run))
 
     def show_state(self, state: FeedState) -> None:
         if state.wanted != self.wanted:

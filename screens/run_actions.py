@@ -48,32 +48,20 @@ class ChangesRuns(RunScreenBase):
     def _prompt(
         self, question: str, change: Callable[[Session, Run, str], str], *, keeps_lines: bool = False
     ) -> None:
-        from screens.widgets.dialogs import Prompt
-
         run = self.subject
         if run is None:
             return
 
-        def answered(words: str | None) -> None:
-            if words:
-                self._start(lambda session: change(session, run, words))
+        def typed(words: str) -> None:
+            self._start(lambda session: change(session, run, words))
 
-        self.app.push_screen(Prompt(question.format(run.id), keeps_lines=keeps_lines), answered)
+        self.kgops.prompt(question.format(run.id), typed, keeps_lines=keeps_lines)
 
     def _change_if_sure(self, question: str, change: Callable[[Session, Run], str]) -> None:
-        """Asks in one line; any key but `y` is no."""
-        from screens.widgets.dialogs import Confirmation
-
         run = self.subject
-        if run is None:
-            return
-
-        def answered(sure: bool | None) -> None:
-            if sure:
-                self._start(lambda session: change(session, run))
-
-        named = f"run {run.id} ({one_line(run.label, 30)})"
-        self.app.push_screen(Confirmation(question.format(named)), answered)
+        if run is not None:
+            named = f"run {run.id} ({one_line(run.label, 30)})"
+            self.kgops.ask(question.format(named), lambda: self._start(lambda session: change(session, run)))
 
     def _start(self, change: Callable[[Session], str]) -> None:
         """In a thread: starting a run waits for disks and drivers."""

@@ -18,7 +18,6 @@ from kgops.present.log_reader import ALL, LogReader, Page, PageRequest, Seek, Se
 from kgops.present.rows import Piece, Row
 from screens.background import begin
 from screens.widgets.boxes import has_panels
-from screens.widgets.dialogs import Prompt
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
 
@@ -162,13 +161,9 @@ class RunLog(Vertical):
     # --- key actions ---
 
     def search(self) -> None:
-        def answered(text: str | None) -> None:
-            if text is not None:
-                self._search_for(text)
-
         ends = "" if self._filter is None else "; empty ends the search"
         question = f"search the log for words or a /pattern/{ends}"
-        self.app.push_screen(Prompt(question, accepts_empty=True), answered)
+        self.kgops.prompt(question, self._search_for, accepts_empty=True)
 
     def _search_for(self, text: str) -> None:
         """Case-sensitive if the text has capitals. An empty text ends the search."""

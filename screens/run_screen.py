@@ -8,11 +8,15 @@ from textual.screen import Screen
 
 from kgops.present.rows import Row
 from screens.actions import ACTIONS, Action, Needs, ScreenName, holding
+from screens.background import begin
 from screens.widgets.boxes import has_panels
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgops.cli.session import Session
     from screens.app import KgopsApp
     from screens.copying import Copyable
     from screens.feed_state import BesideList, FeedState, Wanted
@@ -60,6 +64,22 @@ class RunScreenBase(Screen[None]):
     def open_new_run(self) -> None:
         """Opens New run for what the cursor is on."""
         self.kgops.open_new_run(self.gpu_here, self.host_here)
+
+    def start_and_open(
+        self, change: Callable[[Session], Run | None], opened: Callable[[Run], Screen[None]] | None = None
+    ) -> None:
+        """Opens the run that `change` starts, unless a person has left meanwhile. `opened`: not its page, this."""
+
+        async def start() -> None:
+            run = await self.kgops.carry_out(change)
+            if run is None or self.app.screen is not self:
+                return
+            if opened is None:
+                self.kgops.open_run(run)
+            else:
+                self.app.push_screen(opened(run))
+
+        begin(self.app, start)
 
     def title_row(self, width: int) -> Row:
         raise NotImplementedError
