@@ -14,11 +14,12 @@ from kgops.hosts.mirror import HostState
 from kgops.hosts.registry import Host
 from kgops.hosts.rows import is_outdated, run_of
 from kgops.present.rows import Piece, Row, title
+from screens import hosts_page
 from screens.actions import ScreenName
 from screens.background import begin
 from screens.feed_state import FeedState
 from screens.host_actions import ChangesHostRuns, HostedRun
-from screens.hosts_page import HostsPage, is_late
+from screens.hosts_page import is_late
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
@@ -49,7 +50,6 @@ class Hosts(ChangesHostRuns):
 
     def __init__(self, app: KgopsApp, hosts: Sequence[Host]) -> None:
         super().__init__()
-        self._page = HostsPage()
         self._states: Sequence[HostState] = tuple(HostState(host.name, host.address) for host in hosts)
         self._hosts = {host.name: host for host in hosts}
         self._waiting: Sequence[HostState] | None = None  # what came while the console was paused
@@ -130,7 +130,7 @@ class Hosts(ChangesHostRuns):
         return title("hosts", right, width, *between)
 
     def draw(self) -> None:
-        rows = self._page.rows(
+        rows = hosts_page.rows(
             self._states,
             self.query_one("#body", Lines).room,
             time.time(),

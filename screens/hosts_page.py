@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from heapq import merge
-from itertools import islice
+from heapq import nsmallest
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kgops.hosts.rows import OUTDATED, gpu_of, is_outdated, number, process_of, run_of, sorted_gpus, text
@@ -16,10 +16,8 @@ from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
 from kgops.present.wording import alert_row
 
 if TYPE_CHECKING:
-    from kgops.hosts.mirror import HostState, Reach
+    from kgops.hosts.mirror import HostState
     from kgops.hosts.protocol import Row as Fields
-
-_Placed = tuple[tuple[int, float], str, str]  # place, host, run
 
 _MOST_RUNS = 300
 _BAR, _GAP = 20, 2
@@ -35,105 +33,56 @@ _NO_HOSTS = (
 )
 
 
-class HostsPage:
-    """Draws the rows. What a host said nothing new about is kept from the last time: twenty hosts have 500 rows, of
-    which a second changes a few."""
-
-    def __init__(self) -> None:
-        self._width = 0
-        self._gpu_rows: dict[str, tuple[HostState, dict[str, tuple[Fields, Row]]]] = {}
-        self._run_rows: dict[tuple[str, str], tuple[Fields, Reach, Row]] = {}
-        self._run_order: dict[str, tuple[dict[str, Fields], list[_Placed]]] = {}
-
-    def rows(
-        self,
-        states: Sequence[HostState],
-        width: int,
-        now: float,
-        *,
-        opened: Collection[tuple[str, str]] = (),
-    ) -> list[Row]:
-        """`opened`: GPUs whose processes are listed, by host and number."""
-        if not states:
-            return [text_row(line, width) for line in _NO_HOSTS]
-        if width != self._width:
-            self._width = width
-            self._gpu_rows, self._run_rows = {}, {}
-        gpus = self._gpus(states, width, now, opened)
-        return [*gpus, BLANK, *self._runs(states, width, now)]
-
-    def _gpus(
-        self, states: Sequence[HostState], width: int, now: float, opened: Collection[tuple[str, str]]
-    ) -> list[Row]:
-        columns = Columns(
-            (
-                Column("GPUS", _NAMES[width >= _WIDE]),
-                Column("memory", _BAR),
-                Column("MiB", 15, right=True),
-                Column("util", 4, right=True),
-                Column("°C", 3, right=True),
-                Column("who", 12, grows=True),
-            ),
-            width,
-        )
-        out = [columns.heading()]
-        for state in states:
-            out += [_host(state, width, now), *_alerts(state, width)]
-            for row in self._gpus_of(state, columns):
-                out.append(row)
-                if opened and isinstance(row.key, tuple) and row.key[1:] in opened:
-                    out += _processes(state, row.key[2], width, now)
-        return out
-
-    def _gpus_of(self, state: HostState, columns: Columns) -> list[Row]:
-        before, drawn = self._gpu_rows.get(state.name, (None, {}))
-        if before is None or not _is_same(before, state, "gpu", "process"):
-            kept = drawn if before is not None and _is_same(before, state, "process") else {}
-            drawn = {}
-            for label, fields in sorted_gpus(state):
-                known = kept.get(label)
-                if known is None or known[0] is not fields:
-                    known = (fields, _gpu(label, fields, state, columns))
-                drawn[label] = known
-            self._gpu_rows[state.name] = state, drawn
-        return [row for _, row in drawn.values()]
-
-    def _runs(self, states: Sequence[HostState], width: int, now: float) -> list[Row]:
-        columns = RunTable((own("host", "RUNS", _NAMES[width >= _WIDE]), *ON_HOSTS), width)
-        by_name = {state.name: state for state in states}
-        placed = list(islice(merge(*map(self._placed, states)), _MOST_RUNS))
-        if not placed:
-            return [columns.heading(), text_row("no run on these hosts", width, "dim")]
-        drawn = self._run_rows
-        self._run_rows = {}
-        out = [columns.heading()]
-        for _, name, key in placed:
-            state = by_name[name]
-            fields = state.rows("run")[key]
-            known = drawn.get((name, key))
-            if (
-                known is None
-                or known[0] is not fields
-                or known[1] != state.reach
-                or not fields.get("ended_at")
-            ):
-                known = (fields, state.reach, _run(state, key, fields, columns, now))
-            self._run_rows[name, key] = known
-            out.append(known[2])
-        return out
-
-    def _placed(self, state: HostState) -> list[_Placed]:
-        """The host's runs in the order of the list."""
-        table = state.rows("run")
-        known = self._run_order.get(state.name)
-        if known is None or known[0] is not table:
-            order = sorted((_place(fields, int(key)), state.name, key) for key, fields in table.items())
-            known = self._run_order[state.name] = (table, order)
-        return known[1]
+def rows(
+    states: Sequence[HostState],
+    width: int,
+    now: float,
+    *,
+    opened: Collection[tuple[str, str]] = (),
+) -> list[Row]:
+    """`opened`: GPUs whose processes are listed, by host and number."""
+    if not states:
+        return [text_row(line, width) for line in _NO_HOSTS]
+    return [*_gpus(states, width, now, opened), BLANK, *_runs(states, width, now)]
 
 
-def _is_same(one: HostState, other: HostState, *tables: str) -> bool:
-    return one.reach == other.reach and all(one.rows(name) is other.rows(name) for name in tables)
+def _gpus(
+    states: Sequence[HostState], width: int, now: float, opened: Collection[tuple[str, str]]
+) -> Iterator[Row]:
+    columns = Columns(
+        (
+            Column("GPUS", _NAMES[width >= _WIDE]),
+            Column("memory", _BAR),
+            Column("MiB", 15, right=True),
+            Column("util", 4, right=True),
+            Column("°C", 3, right=True),
+            Column("who", 12, grows=True),
+        ),
+        width,
+    )
+    yield columns.heading()
+    for state in states:
+        yield _host(state, width, now)
+        yield from _alerts(state, width)
+        for label, fields in sorted_gpus(state):
+            yield _gpu(label, fields, state, columns)
+            if (state.name, label) in opened:
+                yield from _processes(state, label, width, now)
+
+
+def _runs(states: Sequence[HostState], width: int, now: float) -> Iterator[Row]:
+    """The first ones, in the order of the list."""
+    columns = RunTable((own("host", "RUNS", _NAMES[width >= _WIDE]), *ON_HOSTS), width)
+    yield columns.heading()
+    every = [
+        (_place(fields, int(key)), state.name, key, state)
+        for state in states
+        for key, fields in state.rows("run").items()
+    ]
+    if not every:
+        yield text_row("no run on these hosts", width, "dim")
+    for _, _, key, state in nsmallest(_MOST_RUNS, every, key=itemgetter(0, 1, 2)):
+        yield _run(state, key, state.rows("run")[key], columns, now)
 
 
 def _host(state: HostState, width: int, now: float) -> Row:

@@ -56,6 +56,9 @@ class Column(NamedTuple):
     descending: bool = False  # of the first sort
 
 
+_BETWEEN = Piece(_GAP)
+
+
 class Columns:
     """The columns that fit: the rightmost are dropped first, with `keeps_last` those before the last one."""
 
@@ -108,9 +111,9 @@ class Columns:
         out: list[Piece] = []
         for column, cell in zip(self.fitting, (cells[i] for i in self._kept if i < len(cells)), strict=False):
             if out:
-                out.append(Piece(_GAP))
+                out.append(_BETWEEN)
             if isinstance(cell, Piece):
-                out.append(cell._replace(text=_cell(cell.text, column)))
+                out.append(Piece(_cell(cell.text, column), cell.tone, cell.action))
             else:
                 out += cell
         return Row(tuple(out), key)
