@@ -112,7 +112,7 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         return range(len(page.rows)), len(page.rows)
 
     def title_row(self, width: int) -> Row:
-        return benchmarks_page.title_row(self._page, self.kgops.feed.paused, width)
+        return benchmarks_page.title_row(self._page, width)
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")

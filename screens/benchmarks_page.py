@@ -102,12 +102,10 @@ FIRST = {one.by: one.descending for one in _COLUMNS if one.by is not None}
 CHANGE_TONES = {"slower": "bad", "faster": "good"}
 
 
-def title_row(page: BenchmarkPage | None, paused: bool, width: int) -> Row:
+def title_row(page: BenchmarkPage | None, width: int) -> Row:
     right = "" if page is None or not page.total else _count(page)
-    between = [Piece("paused", "warn")] if paused else []
-    between += (
-        [Piece("a benchmark is running: s stops it", "accent")] if page is not None and page.running else []
-    )
+    is_running = page is not None and page.running
+    between = [Piece("a benchmark is running: s stops it", "accent")] if is_running else []
     return title("benchmarks", right, width, *between)
 
 

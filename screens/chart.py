@@ -10,7 +10,7 @@ from textual.binding import Binding
 
 from kgops.jobs.text import one_line
 from kgops.present.chart import MOST_RUNS
-from kgops.present.rows import Piece, Row, text_row, title
+from kgops.present.rows import Row, text_row, title
 from screens import chart_page
 from screens.actions import ScreenName
 from screens.chart_page import SMOOTHINGS, Plot, View
@@ -75,10 +75,9 @@ class ChartScreen(RunScreenBase):
         words = [f"over {plot.over}" if plot.over == "time" else f"over {plot.over}s"]
         words += ["log y"] if view.log else []
         words += [f"smoothed by {view.smoothing:g}, the curve itself faint"] if view.smoothing else []
-        between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
         numbers = ", ".join(map(str, self._numbers))
         of = f"run{'' if len(self._numbers) == 1 else 's'} {numbers}"
-        return title(f"{display_name(self._metric)} of {of}", " · ".join(words), width, *between)
+        return title(f"{display_name(self._metric)} of {of}", " · ".join(words), width)
 
     def draw(self) -> None:
         body, width = self.query_one("#body", Lines), self.size.width

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from kgops.jobs.text import one_line
-from kgops.present.rows import Piece, Row, text_row, title
+from kgops.present.rows import Row, text_row, title
 from screens.actions import ScreenName
 from screens.beside import HasPane
 from screens.feed_state import DASHBOARD, FeedState
@@ -190,8 +190,7 @@ class Dashboard(HasPane):
     def title_row(self, width: int) -> Row:
         overview = self._state.overview
         right = _counts(overview) if overview is not None else ""
-        between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
-        return title(f"kgops · {self._host}", right, width, *between)
+        return title(f"kgops · {self._host}", right, width)
 
     def _point_at_first(self, body: Lines) -> None:
         """The cursor opens on an alert, a first step, a GPU or an ended run, else on what runs."""

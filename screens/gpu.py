@@ -15,7 +15,7 @@ from kgops.present.formats import age
 from kgops.present.gpu_cells import free, gpu_row
 from kgops.present.gpus import signal_process
 from kgops.present.process_columns import process_key
-from kgops.present.rows import Piece, Row, text_row, title
+from kgops.present.rows import Row, text_row, title
 from screens import gpu_page
 from screens.actions import ScreenName
 from screens.background import begin
@@ -72,8 +72,7 @@ class GpuScreen(RunScreenBase):
         name = "" if usage is None else one_line(usage.reading.name or "n/a", 60)
         count = len(usage.processes or ()) if usage is not None else 0
         right = f"{count} process{'' if count == 1 else 'es'}" if count else ""
-        between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
-        return title(" · ".join([f"GPU {self._index}", name, *suited]), right, width, *between)
+        return title(" · ".join([f"GPU {self._index}", name, *suited]), right, width)
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)

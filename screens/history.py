@@ -87,9 +87,8 @@ class History(FilteredList[Query, Page], HasPane):
         if page is not None and page.total:
             of = f"{len(page.numbers):,} of " if len(page.numbers) != page.total else ""
             right = f"{of}{page.total:,} run{'' if page.total == 1 else 's'}"
-        between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
-        between += [Piece(f"{len(self.marks):,} marked", "accent")] if self.marks else []
-        return title("history", right, width, *between)
+        marked = [Piece(f"{len(self.marks):,} marked", "accent")] if self.marks else []
+        return title("history", right, width, *marked)
 
     def _show_page(self, page: Page) -> None:
         if self._page is None or page.existing is not self._page.existing:

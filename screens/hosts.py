@@ -13,7 +13,7 @@ from textual.message import Message
 from kgops.hosts.mirror import HostState
 from kgops.hosts.registry import Host
 from kgops.hosts.rows import is_outdated, run_of
-from kgops.present.rows import Piece, Row, title
+from kgops.present.rows import Row, title
 from screens import hosts_page
 from screens.actions import ScreenName
 from screens.background import begin
@@ -126,8 +126,7 @@ class Hosts(ChangesHostRuns):
             for run in state.rows("run").values()
         )
         right = f"{live} of {len(self._states)} answer · {active} running" if self._states else ""
-        between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
-        return title("hosts", right, width, *between)
+        return title("hosts", right, width)
 
     def draw(self) -> None:
         rows = hosts_page.rows(

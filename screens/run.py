@@ -116,7 +116,6 @@ class RunView(RunScreenBase):
 
     def title_row(self, width: int) -> Row:
         run = self._run
-        paused = [Piece("  paused", "warn")] if self.kgops.feed.paused else []
         when = took(run) if run.ended else since(run)
         sign = sign_of(run)
         words = f"{self.run_name} {run.workload} {one_line(run.label, max(width - 50, 12))}"
@@ -128,7 +127,6 @@ class RunView(RunScreenBase):
                 sign,
                 Piece(f" {state_of(run)}", tone),
                 Piece("".join(f"  {text}" for text in (attempt_of(run), when) if text), "dim"),
-                *paused,
             )
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.screen import Screen
 
-from kgops.present.rows import Row
+from kgops.present.rows import Piece, Row
 from screens.actions import ACTIONS, Action, Needs, ScreenName, holding
 from screens.background import begin
 from screens.widgets.boxes import has_panels
@@ -141,7 +141,9 @@ class RunScreenBase(Screen[None]):
 
     def show_title(self) -> None:
         title = self.query_one("#title", Lines)
-        title.show([self.title_row(title.size.width or self.size.width)])
+        paused = (Piece("  paused", "warn"),) if self.kgops.feed.paused else ()
+        row = self.title_row((title.size.width or self.size.width) - sum(len(one.text) for one in paused))
+        title.show([row._replace(pieces=(*row.pieces, *paused))])
         self.query_one(Keys).offer(self.offered)
 
     def on_resize(self) -> None:
