@@ -25,7 +25,7 @@ from kgops.planning.filtering_preview import preview_filtering
 from kgops.planning.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.planning.resolve import on_the_cpu
 from kgops.planning.start import must_have_gpus
-from kgops.planning.targets import Target, find_targets, selected_gpus
+from kgops.planning.targets import Target, find_targets, gpus_here
 from kgops.settings import find_home
 from kgops.workloads.job_files import read_job, read_job_table
 from kgops.workloads.registry import WORKLOADS as WORKLOAD_OF
@@ -160,13 +160,13 @@ def _jobs_and_targets(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target
     if gpu == "cpu":
         requested = with_flags(job, own)
         return [(replace(on_the_cpu(requested), gpu=replace(requested.gpu, wanted=None)), None)]
-    if gpu is not None and known_by_short_name(gpu) is not None and not selected_gpus(gpu):
+    if gpu is not None and known_by_short_name(gpu) is not None and not gpus_here(gpu):
         requested = with_flags(job, given)
         if on_the_cpu(requested) == requested:  # `--device cpu` would run on it, whatever GPU is named
             return [(replace(requested, gpu=replace(requested.gpu, wanted=None)), None)]
         return [(requested, target) for target in find_targets(gpu)]
     here = find_targets(gpu) if gpu == "all" else []
-    if gpu not in (None, "auto", "all") and not selected_gpus(gpu):
+    if gpu not in (None, "auto", "all") and not gpus_here(gpu):
         find_targets(gpu)  # raises: no GPU has that name
     if here:  # one plan per GPU, whose command names that GPU
         return [(with_flags(job, {**given, "gpu": target.gpu_name}), None) for target in here]

@@ -87,9 +87,8 @@ def facts_here(gpu_request: str | None) -> GpuFacts | None:
     """Facts of the GPU that a job requests; None where there is none. Of several GPUs the one of least compute
     capability, since a plan for it suits the others."""
     read = read_within()
-    gpus = [gpu for gpu in usable(read.gpus) if gpu.problem is None]
     wanted = WantedGpus.read(gpu_request)
-    candidates = [gpu for gpu in gpus if wanted.includes(*gpu.names)]
+    candidates = [gpu for gpu in usable(read.gpus) if gpu.problem is None and gpu.is_wanted(wanted)]
     known = [gpu for gpu in candidates if gpu.compute_capability is not None]
     chosen = min(
         known,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from kgops.jobs.cluster import WantedGpus
 
 ProblemKind = Literal[
     "no-library",
@@ -83,6 +86,15 @@ class GpuReading:
     def names(self) -> tuple[str | None, ...]:
         """What a request may call it: a MIG slice has its UUID alone, since the index is that of its GPU."""
         return (self.uuid,) if self.mig_enabled else (str(self.index), self.uuid)
+
+    def is_wanted(self, wanted: WantedGpus) -> bool:
+        """Whether the request includes it, by name or model."""
+        if wanted.model is None:
+            return wanted.includes(*self.names)
+        from kgops.gpus.known import known_by_name  # 50 GPUs, which few requests need
+
+        known = known_by_name(self.name) if self.name else None
+        return wanted.includes(model=known.short_name if known else None)
 
     @property
     def uuids(self) -> frozenset[str]:

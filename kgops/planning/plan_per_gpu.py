@@ -20,6 +20,7 @@ from kgops.planning.targets import (
     cpu_target,
     gpus_here,
     requested_gpus,
+    weakest,
 )
 from kgops.settings import Home
 from kgops.supervisor import queue
@@ -64,7 +65,9 @@ def plan_here(
     kinds = _kinds(_candidates(job))
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
-        placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough)], home, conn)
+        placement = _placement(
+            [_planned(job, [weakest(gpus)] if gpus else [], home, conn, thorough)], home, conn
+        )
         return placement if gpus else replace(placement, unused=_unused_gpus(job))
     plans, refused = [], None
     for gpus in kinds:
@@ -139,13 +142,6 @@ def _wants_several(job: Job) -> bool:
     text = gpus_for_devices(named_gpus(job), devices_of(job))
     request = WantedGpus.read(text)
     return request.count != 1 and (request.named is None or len(request.named) > 1)
-
-
-def _one_kind(gpus: Sequence[Target]) -> list[Target]:
-    """The GPU of least capability and memory: what suits it suits all."""
-    if not gpus:
-        return []
-    return [min(gpus, key=lambda t: ((t.facts and t.facts.compute_capability) or (99, 0), t.usable_mib or 0))]
 
 
 def _planned(

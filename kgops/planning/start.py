@@ -33,7 +33,6 @@ from kgops.planning.resolve import (
 )
 from kgops.planning.worth_an_attempt import Skipped, worth_an_attempt
 from kgops.settings import Home, guard_files
-from kgops.supervisor import queue
 from kgops.supervisor.environment import describe_environment
 from kgops.supervisor.gpu_room import usable_mib
 from kgops.supervisor.launch import Accepted, accept
@@ -159,7 +158,7 @@ def must_have_gpus(job: Job) -> None:
     gpus = _gpus_here()
     named = WantedGpus.read(asked).named or frozenset()
     absent = named.difference(name for gpu in gpus for name in gpu.names)
-    if absent or not _requested(asked, gpus):
+    if absent or not _selected(gpus, asked):
         raise Usage(
             f"this machine has no GPU {', '.join(sorted(absent)) or asked}",
             "`kgops gpus --json` lists them; a GPU that MIG divides runs nothing itself: name a slice by its UUID",
@@ -181,7 +180,7 @@ def _must_name_one_gpu(job: Job, gpus: tuple[GpuReading, ...]) -> None:
         return
     request = WantedGpus.read(wanted)
     is_one = request.count == 1 or (request.named is not None and len(request.named) == 1)
-    if not is_one or not any(queue.includes(request, gpu) for gpu in _requested(number, gpus)):
+    if not is_one or not _selected(_selected(gpus, number), wanted):
         raise Usage(
             f"--gpu {wanted} and --device cuda:{number} name different GPUs",
             f"name it once: --gpu {wanted}, or --device cuda:{number}, which means GPU {number} of this machine",
@@ -193,7 +192,7 @@ def _must_have_any_gpu(job: Job) -> None:
     asked = requested_gpu(job)
     if asked is None or job.on.where == "slurm":
         return
-    gpus = _requested(asked, _gpus_here())
+    gpus = _selected(_gpus_here(), asked)
     if not gpus:
         raise Usage("this machine has no GPU at all", "`kgops gpus --json` lists them")
     _must_have_memory(job, gpus)
@@ -208,9 +207,9 @@ def _gpus_here() -> tuple[GpuReading, ...]:
     return usable(read.gpus)
 
 
-def _requested(asked: str | None, gpus: tuple[GpuReading, ...]) -> list[GpuReading]:
+def _selected(gpus: Sequence[GpuReading], asked: str | None) -> list[GpuReading]:
     request = WantedGpus.read(asked)
-    return [gpu for gpu in gpus if queue.includes(request, gpu)]
+    return [gpu for gpu in gpus if gpu.is_wanted(request)]
 
 
 def _must_have_memory(job: Job, gpus: list[GpuReading]) -> None:

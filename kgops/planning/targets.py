@@ -68,9 +68,8 @@ def find_targets(requested: str | None) -> list[Target]:
         return [_known(known)]
     here = gpus_here()
     if requested in (None, "auto"):
-        return [_weakest(here)] if here else [cpu_target()]
-    selected = _selected(here, requested)
-    if selected:
+        return [weakest(here)] if here else [cpu_target()]
+    if selected := gpus_here(requested):
         return selected
     if requested == "all":
         raise Usage("this machine has no GPU", f"name a GPU model instead: {', '.join(short_names())}")
@@ -83,35 +82,19 @@ def target_of_job(gpu_request: str | None, device: str) -> Target:
     if device == "cpu":
         return cpu_target()
     gpus = requested_gpus(gpu_request)
-    return _weakest(gpus) if gpus else cpu_target()
+    return weakest(gpus) if gpus else cpu_target()
 
 
 def requested_gpus(gpu_request: str | None) -> list[Target]:
     """GPUs here that a run with this `--gpu` may get; without a request only if torch can use GPUs."""
-    gpus = selected_gpus(gpu_request)
+    gpus = gpus_here(gpu_request)
     return [gpu for gpu in gpus if gpu_request is not None or (gpu.facts and gpu.facts.cuda_problem) is None]
 
 
-def selected_gpus(gpu_request: str | None) -> list[Target]:
-    """GPUs that `--gpu` selects, whether torch can use them or not."""
-    return _selected(gpus_here(), gpu_request)
-
-
-def _selected(here: list[Target], gpu_request: str | None) -> list[Target]:
-    wanted = WantedGpus.read(gpu_request)
-    return [
-        target
-        for target in here
-        if wanted.includes(
-            target.gpu_name, target.uuid, model=target.known.short_name if target.known else None
-        )
-    ]
-
-
-def gpus_here() -> list[Target]:
-    """Targets of all GPUs that answer."""
-    read = read_within()
-    return [_here(gpu, read) for gpu in usable(read.gpus) if gpu.problem is None]
+def gpus_here(gpu_request: str | None = None) -> list[Target]:
+    """Targets of all GPUs that answer and that `--gpu` selects, whether torch can use them or not."""
+    read, wanted = read_within(), WantedGpus.read(gpu_request)
+    return [_here(gpu, read) for gpu in usable(read.gpus) if gpu.problem is None and gpu.is_wanted(wanted)]
 
 
 def cpu_target() -> Target:
@@ -138,7 +121,7 @@ def _here(gpu: GpuReading, read: Snapshot) -> Target:
     return Target(facts.name, facts, known, usable, gpu.memory_free_mib, gpu.names[0], gpu.uuid)
 
 
-def _weakest(targets: list[Target]) -> Target:
+def weakest(targets: list[Target]) -> Target:
     """The GPU of least capability and memory: a plan for it suits the others."""
     return min(
         targets, key=lambda t: ((t.facts and t.facts.compute_capability) or (99, 0), t.usable_mib or 0)

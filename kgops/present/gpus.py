@@ -121,7 +121,7 @@ def expected_start(
     from kgops.jobs.cluster import WantedGpus  # a dashboard without waiting runs needs none of the options
 
     wanted = WantedGpus.read(run.gpu_request)
-    parts = [part for gpu in gpus for part in (gpu.slices or (gpu,)) if wanted.includes(*part.reading.names)]
+    parts = [part for gpu in gpus for part in (gpu.slices or (gpu,)) if part.reading.is_wanted(wanted)]
     found = [
         ExpectedStart(run.id, part.label, run.reserved_mib, _room_at(part, run.reserved_mib, ends))
         for part in parts

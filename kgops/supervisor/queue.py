@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kgops.errors import Unavailable
 from kgops.jobs.cluster import WantedGpus
@@ -18,9 +17,6 @@ from kgops.supervisor.spawn import start_supervisor
 from storage import runs
 from storage.database import Connection, transaction
 from storage.runs import Run
-
-if TYPE_CHECKING:
-    from kgops.gpus.readings import GpuReading
 
 Needs = Mapping[str, int | None]  # MiB to reserve, by GPU UUID; None: the GPU exclusively
 CPU = "cpu"  # what a run without a GPU request takes
@@ -139,7 +135,7 @@ def find_allocation(
         return Allocation(None, gpus)
     request = WantedGpus.read(run.gpu_request)
     candidates = {
-        gpu.reading.uuid: gpu for gpu in gpus if gpu.reading.uuid and includes(request, gpu.reading)
+        gpu.reading.uuid: gpu for gpu in gpus if gpu.reading.uuid and gpu.reading.is_wanted(request)
     }
     if not candidates or (request.named is not None and len(candidates) < len(request.named)):
         missing = (
@@ -168,16 +164,6 @@ def find_allocation(
         return Allocation(",".join(uuid for uuid in candidates if uuid in uuids), left_mib=chosen[-1][0])
     reason = "; or ".join(reasons) if count == 1 else f"{count} GPUs: " + "; ".join(reasons)
     return Allocation(None, reasons[0] if len(candidates) == 1 else reason, frozenset(candidates))
-
-
-def includes(request: WantedGpus, gpu: GpuReading) -> bool:
-    """Whether the request includes the GPU."""
-    if request.model is None:
-        return request.includes(*gpu.names)
-    from kgops.gpus.known import known_by_name
-
-    known = known_by_name(gpu.name) if gpu.name else None
-    return request.includes(model=known.short_name if known else None)
 
 
 def _allocate_cpu(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]) -> Allocation:
