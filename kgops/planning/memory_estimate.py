@@ -175,18 +175,17 @@ def predict(
     correction: Correction | None = None,
     process: ProcessModel | None = None,
     data: int = 0,
-    resumed: bool = False,
     expandable: bool = False,
     context: int | None = None,
 ) -> MemoryEstimate:
     """The peak of a job of this shape; `gpu` is the one the shape was made for. On a CPU `process` says what the
     worker's process takes apart from tensors, and `data` bytes of labels among it.
 
-    `resumed`: the job goes on from a checkpoint. `expandable`: segments may grow. `context`: bytes, where it was
+    `expandable`: segments may grow. `context`: bytes, where it was
     measured for this GPU and driver.
     """
     on_gpu = shape.on_gpu
-    peak = plan_of(shape.workload).peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
+    peak = plan_of(shape.workload).peak_memory(shape, gpu, expandable=expandable)
     return MemoryEstimate(
         peak.parts,
         peak.phase,

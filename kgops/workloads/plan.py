@@ -73,9 +73,7 @@ class WorkloadPlan(Protocol):
     def stages(self, job: Job, count: Count, /) -> list[Stage] | str:
         """Or why the size of the job is unknown before it starts."""
 
-    def peak_memory(
-        self, shape: Any, gpu: GpuFacts | None, /, *, resumed: bool, expandable: bool
-    ) -> PeakMemory: ...
+    def peak_memory(self, shape: Any, gpu: GpuFacts | None, /, *, expandable: bool) -> PeakMemory: ...
     def step_time(self, shape: Any, rates: Rates, /) -> StepTime: ...
     def steps(self, shape: Any, /) -> int:
         """Of an epoch, or of the whole run where it has no epochs."""

@@ -203,12 +203,6 @@ def test_smaller_batches_chunks_and_recomputation_need_no_more() -> None:
     assert predict(shape_of(again)).live < plain
 
 
-def test_a_resumed_training_reads_its_checkpoint_beside_the_model() -> None:
-    shape = shape_of({"batch_size": 32, "entity_chunk": 256}, validate_every=0)
-    assert predict(shape, resumed=True).live > predict(shape).live
-    assert predict(shape, resumed=True).phase == "resuming"
-
-
 def test_a_profile_s_precision_is_what_the_gpu_makes_of_it() -> None:
     assert shape_of({"precision": "auto"}, T4).precision == "fp16"
     assert shape_of({"precision": "auto"}, H200).precision == "bf16"

@@ -74,7 +74,7 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
     return [Stage(job, of_graph, shape)]
 
 
-def peak_memory(shape: EvaluateShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
+def peak_memory(shape: EvaluateShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
     """A bound for each part that `kgops.maths.train.evaluate` keeps of a block of queries."""
     model, counts = shape.model, shape.counts
     triples = counts.train + counts.valid + counts.test + shape.triples

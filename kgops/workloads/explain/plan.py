@@ -127,8 +127,7 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
     return [Stage(job, counts, shape)]
 
 
-def peak_memory(shape: ExplainShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    del resumed  # it starts again
+def peak_memory(shape: ExplainShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
     return bounded(moments(shape, gpu), gpu, on_gpu=shape.on_gpu, expandable=expandable)
 
 

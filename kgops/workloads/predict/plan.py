@@ -174,8 +174,7 @@ def stage_of(job: Job, counts: Counts, model: ModelConfig) -> Stage:
     return Stage(job, counts, shape)
 
 
-def peak_memory(shape: PredictShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    del resumed  # it starts again
+def peak_memory(shape: PredictShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
     return bounded(moments(shape), gpu, on_gpu=shape.on_gpu, expandable=expandable)
 
 

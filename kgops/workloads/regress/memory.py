@@ -19,13 +19,11 @@ _AHEAD = 3  # other batches that a GPU holds during a step: two that wait and on
 _VECTORS = {"attention": 17, "messages": 12, "scan": 6, "mean": 2}
 
 
-def peak_memory(shape: RegressShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    return phases(shape, gpu, resumed=resumed, expandable=expandable).peak
+def peak_memory(shape: RegressShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
+    return phases(shape, gpu, expandable=expandable).peak
 
 
-def phases(
-    s: RegressShape, gpu: GpuFacts | None, *, resumed: bool = False, expandable: bool = False
-) -> Phases:
+def phases(s: RegressShape, gpu: GpuFacts | None, *, expandable: bool = False) -> Phases:
     """`kgops.maths.regress.loop`: a usual step, the last of an epoch, and what lies between epochs."""
     angles = "" if s.model.angle_features else ", no angles"
     p = Phases(
@@ -37,8 +35,6 @@ def phases(
     moments = MOMENTS.get(s.optimizer, 0)
     workspace = cublas_workspace(gpu.compute_capability if gpu else None) if s.on_gpu else 0
     p.keep("loading", *_parts("weights", weights))
-    if resumed:
-        p.run("resuming", *_parts("checkpoint", weights * (1 + moments)))
     if s.on_gpu:
         batches = min(s.steps, 1 + _AHEAD)
         p.keep("loading", *_parts("data", [s.pixel * s.batch * _pixels(s)] * batches))

@@ -58,8 +58,8 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
     return [Stage(job, Counts(0, 0, 0), shape)]
 
 
-def peak_memory(shape: RegressShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    return memory.peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
+def peak_memory(shape: RegressShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
+    return memory.peak_memory(shape, gpu, expandable=expandable)
 
 
 def rounding_choices(options: Options, *, on_gpu: bool) -> Iterator[dict[str, Any]]:

@@ -81,7 +81,7 @@ def moments(s: TracinShape, gpu: GpuFacts | None) -> Moments:
 def retraining(again: TrainShape, tests: int, run: Moments, gpu: GpuFacts | None) -> None:
     """`kgops.maths.tracin.retraining`: a training, while all that is known stays sorted for ranks."""
     known = _ID * (again.train + again.valid + again.test + tests)
-    training = peak_of_training(again, gpu, resumed=False, expandable=True)
+    training = peak_of_training(again, gpu, expandable=True)
     run.add("retraining", Counter(evaluation=20 * known))
     # Buffers of `Evaluator` stay from one training to the next.
     planes = min(EVALUATION_CHUNK["cuda" if again.on_gpu else "cpu"], again.model.num_entities)

@@ -82,8 +82,7 @@ def is_kgops_conve(job: Job) -> bool | None:
     return None if config is None else model_of_config(config) is not None
 
 
-def peak_memory(shape: TracinShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    del resumed  # finished tests are on disk
+def peak_memory(shape: TracinShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
     return memory.peak_memory(shape, gpu, expandable=expandable)
 
 

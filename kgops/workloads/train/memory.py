@@ -27,12 +27,12 @@ _PIECE = 1 << 20  # of what small tensors take together
 _SCRATCH = "activations", "loss"
 
 
-def peak_memory(shape: TrainShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    return phases(shape, gpu, resumed=resumed, expandable=expandable).peak
+def peak_memory(shape: TrainShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
+    return phases(shape, gpu, expandable=expandable).peak
 
 
-def phases(s: TrainShape, gpu: GpuFacts | None, *, resumed: bool = False, expandable: bool = False) -> Phases:
-    """`kgops.maths.train.worker`, from the graph to the test metrics; `resumed`: from a checkpoint."""
+def phases(s: TrainShape, gpu: GpuFacts | None, *, expandable: bool = False) -> Phases:
+    """`kgops.maths.train.worker`, from the graph to the test metrics."""
     p = Phases("train, CUDA graphs" if s.captured else "train", on_gpu=s.on_gpu, expandable=expandable)
     weights = weight_sizes(s.model)
     moments = _parts("optimizer", *weights * _MOMENTS[s.optimizer])
@@ -47,8 +47,6 @@ def phases(s: TrainShape, gpu: GpuFacts | None, *, resumed: bool = False, expand
         p.keep("loading", *moments)
     if s.graphs:
         p.change_stream()
-    if resumed:
-        p.run("resuming", *_parts("checkpoint", *weights * (1 + _MOMENTS[s.optimizer])))
     before, after = _scratch(s)
     usual, last = _step(s, s.batch), _step(s, s.last_batch)
     p.keep("step", *workspaces[:1], *before)

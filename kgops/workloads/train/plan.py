@@ -62,8 +62,8 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
     return [Stage(job, counts, shape)]
 
 
-def peak_memory(shape: TrainShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    return memory.peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
+def peak_memory(shape: TrainShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
+    return memory.peak_memory(shape, gpu, expandable=expandable)
 
 
 def rounding_choices(options: Options, *, on_gpu: bool) -> Iterator[dict[str, Any]]:

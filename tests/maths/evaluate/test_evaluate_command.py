@@ -70,7 +70,7 @@ def test_ranking_takes_at_most_the_memory_that_is_planned(seed: int) -> None:
     known = torch.randint(1 << 30, (number(100, 20_000), 3), generator=draw) % sizes
     triples = known[:ranked]
     shape = EvaluateShape(config, Counts(entities, relations, len(known)), len(triples), on_gpu=False)
-    planned = peak_memory(shape, None, resumed=False, expandable=False)
+    planned = peak_memory(shape, None, expandable=False)
     held = planned.parts["weights"] + 3 * 8 * (len(known) + len(triples))  # there before it starts
     taken = peak_live_bytes(lambda: Evaluator(torch.cat([known, triples]), entities)(model, triples))
     assert taken + held <= 1.1 * planned.live
