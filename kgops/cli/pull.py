@@ -13,8 +13,8 @@ from kgops.cli.output import print_json, tell
 from kgops.cli.session import Session, for_writing
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts import registry
-from kgops.hosts.archive import ArchiveStream, NoSpace, fetch_record, unpack
-from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.archive import NoSpace, fetch_record, unpack
+from kgops.hosts.connection import ByteStream, Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import split_name
 from kgops.interchange.import_folder import Pulled
@@ -70,7 +70,7 @@ def _pulled(session: Session, host: Host, number: str, folder: RunFolder) -> Pul
 def _fetch(home: Home, host: Host, number: str, target: Path) -> None:
     words = ("export", number, "--to", "tar", "--output", "-")
     connection = Connection(home, host, words, Limits())
-    stream = ArchiveStream(connection)
+    stream = ByteStream(connection)
     problem: KgopsError | None = None
     try:
         unpack(stream, target)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import selectors
 import shutil
 import tarfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple, Protocol
 
 from kgops.errors import BadInput, KgopsError, Unavailable
-from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.connection import ByteStream, Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.jobs.files import write_with_holes
 from kgops.settings import Home
@@ -26,8 +24,6 @@ _MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
 _BLOCK, _TAR_BLOCK, _DISK_BLOCK = 1 << 20, 512, 4096
 _LARGEST, _LARGEST_EXTENDED = 1 << 50, 1 << 14
 _DATA = "KGOPS.data"  # bytes of an entry with holes that take room
-_MOST_AFTER = 1 << 16  # zeros behind the last file
-_SILENT_S = 120.0
 _LATEST = 1 << 33
 # Of the disk an archive leaves free what runs write meanwhile: this share of it, or so many bytes.
 _SPARE_SHARE, _MOST_SPARE = 8, 1 << 28
@@ -195,51 +191,6 @@ class Stream(Protocol):
         """All of that size, or less at the end alone."""
 
 
-class ArchiveStream:
-    """What a connection brings, as a file to be read from the front. Raises Unavailable where nothing comes."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._rest = bytearray()
-        self._selector = selectors.DefaultSelector()
-        for fd in (connection.stdout, connection.stderr):
-            self._selector.register(fd, selectors.EVENT_READ)
-        self.has_ended = False
-
-    def read(self, size: int) -> bytes:
-        while len(self._rest) < size and not self.has_ended:
-            self._take()
-        taken = bytes(memoryview(self._rest)[:size])
-        del self._rest[:size]
-        return taken
-
-    def drain(self) -> None:
-        """To the end of what the other side writes, which it must reach to exit with success."""
-        seen = 0
-        while not self.has_ended:
-            self._take()
-            seen += len(self._rest)
-            self._rest.clear()
-            if seen > _MOST_AFTER:
-                raise BadInput("the archive goes on behind its end")
-
-    def close(self) -> None:
-        self._selector.close()
-
-    def _take(self) -> None:
-        deadline = time.monotonic() + _SILENT_S
-        ready = self._selector.select(_SILENT_S)
-        if not ready and time.monotonic() >= deadline:
-            raise Unavailable(f"nothing came for {_SILENT_S:.0f} s", "try again; nothing was imported")
-        for key, _ in ready:
-            if key.fd == self._connection.stderr:
-                if not self._connection.take_errors():
-                    self._selector.unregister(key.fd)
-            elif (new := self._connection.take_bytes()) is not None:
-                self._rest += new
-                self.has_ended = not new
-
-
 # Curves of three hundred thousand points, as text and as values.
 _LARGEST_RECORD, _MOST_VALUES = 1 << 24, 1_500_000
 
@@ -260,7 +211,7 @@ def fetch_record(home: Home, conn: Database, host: Host, number: str) -> Rows:
 def fetch_bytes(home: Home, host: Host, words: Sequence[str], most: int) -> bytes:
     """What the command prints there; Unavailable, by the host's name, if it fails or prints more."""
     connection = Connection(home, host, words, Limits())
-    stream = ArchiveStream(connection)
+    stream = ByteStream(connection)
     found, problem = b"", None
     try:
         found = stream.read(most + 1)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from kgops.errors import KgopsError
-from kgops.hosts.connection import NOT_FOUND, SSH_FAILED, Connection, Limits, meaning_of
+from kgops.hosts.connection import NOT_FOUND, SSH_FAILED, TRY, ByteStream, Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-_MOST_BYTES, _MOST_LINES, _MOST_AT_ONCE = 1 << 23, 200_000, 32
+_MOST_BYTES, _MOST_AT_ONCE = 1 << 23, 32
 _MOST_VALUES = 500_000  # an empty list takes 2 bytes in JSON and 56 in memory
 
 
@@ -64,29 +63,27 @@ def bounded_json(text: bytes, most_values: int = _MOST_VALUES) -> Any:
 def _ask(
     home: Home, host: Host, words: Sequence[str], patience_s: float, said: bytes, answers: frozenset[int]
 ) -> Answer:
-    limits = Limits.in_all(_MOST_BYTES, _MOST_LINES)
     try:
         # A file, not a pipe: nobody has to write while the answer is read.
         with tempfile.TemporaryFile() as source:
             source.write(said)
             source.seek(0)
-            connection = Connection(home, host, words, limits, source=source)
+            connection = Connection(home, host, words, Limits(), source=source)
     except KgopsError as error:
         return Answer(host, problem=error.message, hint=error.hint)
     except OSError as error:
         return Answer(host, problem=f"ssh cannot be started: {error.strerror}")
-    has_ended = False
+    stream = ByteStream(connection, patience_s)
     try:
-        deadline = time.monotonic() + patience_s
-        lines = connection.lines_to_the_end(lambda: deadline - time.monotonic())
-        has_ended = lines is not None
+        out = stream.read(_MOST_BYTES + 1)
     except KgopsError as error:
         return Answer(host, problem=error.message, hint=error.hint)
     finally:
-        code = connection.close(has_ended=has_ended)
-    if lines is None:
-        return Answer(host, problem=f"no answer for {patience_s:.0f} s")
+        stream.close()
+        code = connection.close(has_ended=stream.has_ended)
+    if len(out) > _MOST_BYTES:
+        return Answer(host, problem=f"it sent more than {_MOST_BYTES:,} bytes", hint=TRY)
     if code not in answers:
         problem, hint = meaning_of(code, connection.errors, host)
         return Answer(host, problem=one_line(problem, 300), hint=hint, code=code)
-    return Answer(host, b"\n".join(lines), code=code)
+    return Answer(host, out, code=code)

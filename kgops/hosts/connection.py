@@ -15,11 +15,11 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from kgops.errors import KgopsError, Unavailable
+from kgops.errors import BadInput, KgopsError, Unavailable
 from kgops.hosts.protocol import LONGEST_LINE
 from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
@@ -40,6 +40,8 @@ _OPTIONS = {
 }
 _LONGEST_SOCKET = 107 - 18  # sun_path, less the suffix under which ssh binds it first
 _LONGEST_ERROR = 4096
+_MOST_AFTER = 1 << 16  # bytes behind the end of an archive
+_SILENT_S = 120.0
 _EXIT_PATIENCE_S = 0.5  # from the end of its output to its exit
 NOT_FOUND, SSH_FAILED = 127, 255
 
@@ -152,7 +154,7 @@ class Connection:
         self._rest += new
         *whole, self._rest = self._rest.split(b"\n")
         if len(self._rest) > LONGEST_LINE or any(len(line) > LONGEST_LINE for line in whole):
-            raise Flooded(f"it sent a line of more than {LONGEST_LINE:,} bytes", _TRY)
+            raise Flooded(f"it sent a line of more than {LONGEST_LINE:,} bytes", TRY)
         self._limits.count(len(new), len(whole))
         return whole, bool(new)
 
@@ -167,25 +169,6 @@ class Connection:
     def take_bytes(self) -> bytes | None:
         """What came, of any length: for a reader that has limits of its own. None: nothing yet; empty: the end."""
         return self._take(self.stdout)
-
-    def lines_to_the_end(self, seconds_left: Callable[[], float]) -> list[bytes] | None:
-        """All lines on stdout. Before each wait `seconds_left` says how long it may take; None once that is nothing."""
-        found: list[bytes] = []
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.stdout, selectors.EVENT_READ)
-            selector.register(self.stderr, selectors.EVENT_READ)
-            while (left := seconds_left()) > 0:
-                for key, _ in selector.select(left):
-                    if key.fd == self.stderr:
-                        if not self.take_errors():
-                            selector.unregister(key.fd)
-                        continue
-                    lines, goes_on = self.lines()
-                    found += lines
-                    if not goes_on:
-                        self.take_errors()
-                        return found
-        return None
 
     @property
     def errors(self) -> str:
@@ -211,9 +194,60 @@ class Connection:
             return None
 
 
+class ByteStream:
+    """What a connection brings, as a file to be read from the front. Raises Unavailable where nothing comes, or where
+    it takes longer than `patience_s` in all."""
+
+    def __init__(self, connection: Connection, patience_s: float | None = None) -> None:
+        self._connection = connection
+        self._patience_s, self._begun = patience_s, time.monotonic()
+        self._rest = bytearray()
+        self._selector = selectors.DefaultSelector()
+        for fd in (connection.stdout, connection.stderr):
+            self._selector.register(fd, selectors.EVENT_READ)
+        self.has_ended = False
+
+    def read(self, size: int) -> bytes:
+        while len(self._rest) < size and not self.has_ended:
+            self._take()
+        taken = bytes(memoryview(self._rest)[:size])
+        del self._rest[:size]
+        return taken
+
+    def drain(self) -> None:
+        """To the end of what the other side writes, which it must reach to exit with success."""
+        seen = 0
+        while not self.has_ended:
+            self._take()
+            seen += len(self._rest)
+            self._rest.clear()
+            if seen > _MOST_AFTER:
+                raise BadInput("the archive goes on behind its end")
+
+    def close(self) -> None:
+        self._selector.close()
+
+    def _take(self) -> None:
+        now = time.monotonic()
+        until = now + _SILENT_S if self._patience_s is None else self._begun + self._patience_s
+        ready = self._selector.select(max(until - now, 0.0))
+        if time.monotonic() >= until and (not ready or now >= until):
+            if self._patience_s is not None:
+                raise Unavailable(f"no answer for {self._patience_s:.0f} s")
+            raise Unavailable(f"nothing came for {_SILENT_S:.0f} s", "try again; nothing was imported")
+        for key, _ in ready:
+            if key.fd == self._connection.stderr:
+                if not self._connection.take_errors():
+                    self._selector.unregister(key.fd)
+            elif (new := self._connection.take_bytes()) is not None:
+                self._rest += new
+                self.has_ended = not new
+        if self.has_ended:
+            self._connection.take_errors()  # its last words
+
+
 class Limits:
-    """A feed's rate over minutes: a first picture at once, then some lines a second. Buckets that leak; at a rate of
-    0 they do not, and hold all that an answer may have."""
+    """A feed's rate over minutes: a first picture at once, then some lines a second. Buckets that leak."""
 
     def __init__(
         self,
@@ -233,15 +267,10 @@ class Limits:
             self._held[i] = max(self._held[i] - passed * self._per_s[i], 0.0) + new
             if self._held[i] > self._most[i]:
                 what = ("bytes", "lines")[i]
-                at_once = " at once" if self._per_s[i] else ""
-                raise Flooded(f"it sent more than {self._most[i]:,} {what}{at_once}", _TRY)
-
-    @classmethod
-    def in_all(cls, most_bytes: int, most_lines: int) -> Limits:
-        return cls(most_bytes, 0, most_lines, 0)
+                raise Flooded(f"it sent more than {self._most[i]:,} {what} at once", TRY)
 
 
-_TRY = "kgops there sends less, where it is kgops; `kgops hosts check` tries it again"
+TRY = "kgops there sends less, where it is kgops; `kgops hosts check` tries it again"
 
 
 def _exit_code(child: subprocess.Popen[bytes], patience_s: float) -> int | None:
