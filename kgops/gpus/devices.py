@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 
 
-def has_driver(root: str = "/") -> bool:
-    """Whether a driver for NVIDIA GPUs is loaded; `root` is the file system's."""
-    return os.path.exists(f"{root}/dev/nvidiactl") or is_wsl2(root)  # noqa: PTH110  pathlib takes long to import
+def has_driver() -> bool:
+    """Whether a driver for NVIDIA GPUs is loaded."""
+    return os.path.exists("/dev/nvidiactl") or is_wsl2()  # noqa: PTH110  pathlib takes long to import
 
 
 def is_wsl2(root: str = "/") -> bool:
-    """Whether this Linux runs in Windows, whose driver lists no processes and has no /dev/nvidiactl."""
+    """Whether this Linux runs in Windows, whose driver lists no processes and has no /dev/nvidiactl. `root` is the file
+    system's."""
     if os.path.exists(f"{root}/dev/dxg"):  # noqa: PTH110  pathlib takes long to import
         return True
     try:

@@ -40,19 +40,17 @@ def ask(
     patience_s: float = 60.0,
     *,
     said: bytes = b"",
-    answers: frozenset[int] = frozenset({0}),
 ) -> list[Answer]:
-    """The answers in the order of `hosts`; none of them raises. `said`: the command's input; `answers`: exit codes with
-    which it has answered."""
+    """The answers in the order of `hosts`; none of them raises. `said`: the command's input."""
     if len(hosts) == 1:  # in this thread: a screen that closes waits for none of a pool's
-        return [_ask(home, hosts[0], words, patience_s, said, answers)]
+        return [_ask(home, hosts[0], words, patience_s, said)]
     with ThreadPoolExecutor(min(len(hosts), _MOST_AT_ONCE)) as threads:
-        return list(threads.map(lambda host: _ask(home, host, words, patience_s, said, answers), hosts))
+        return list(threads.map(lambda host: _ask(home, host, words, patience_s, said), hosts))
 
 
-def bounded_json(text: bytes, most_values: int = _MOST_VALUES) -> Any:
+def bounded_json(text: bytes) -> Any:
     """The JSON value in the text; None where there is none, or one of more parts than any kgops sends."""
-    if sum(map(text.count, (b",", b"[", b"{"))) > most_values:
+    if sum(map(text.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         return None
     try:
         return json.loads(text)
@@ -60,9 +58,7 @@ def bounded_json(text: bytes, most_values: int = _MOST_VALUES) -> Any:
         return None
 
 
-def _ask(
-    home: Home, host: Host, words: Sequence[str], patience_s: float, said: bytes, answers: frozenset[int]
-) -> Answer:
+def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float, said: bytes) -> Answer:
     try:
         # A file, not a pipe: nobody has to write while the answer is read.
         with tempfile.TemporaryFile() as source:
@@ -83,7 +79,7 @@ def _ask(
         code = connection.close(has_ended=stream.has_ended)
     if len(out) > _MOST_BYTES:
         return Answer(host, problem=f"it sent more than {_MOST_BYTES:,} bytes", hint=TRY)
-    if code not in answers:
+    if code != 0:
         problem, hint = meaning_of(code, connection.errors, host)
         return Answer(host, problem=one_line(problem, 300), hint=hint, code=code)
     return Answer(host, out, code=code)

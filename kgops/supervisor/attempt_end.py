@@ -50,7 +50,7 @@ def conclude(
     """Ends an attempt. Call under the supervisor's lock, when no process of its tree is left. May be repeated."""
     put_right(folder)
     run_folder.give_room(folder)
-    intake.take_all(number, final=True)
+    intake.take_all(number)
     with suppress(OSError):  # a log that stays too large is no reason not to end
         keep_newest(folder.log, plan.log_mib)  # written since the last look, or before the first
     exit_record = gate.read_exit(folder.attempt(number)) or _observed_exit(observed)
@@ -90,7 +90,7 @@ def commit_decided(
     put_right(folder)
     run_folder.give_room(folder)
     if ending.attempt:
-        intake.take_all(ending.attempt, final=True)
+        intake.take_all(ending.attempt)
     result = manifest.read(folder.manifest)[0] if ending.state == "succeeded" else None
     exit_record = gate.read_exit(folder.attempt(ending.attempt)) if ending.attempt else None
     _forget_private(folder)

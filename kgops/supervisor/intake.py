@@ -138,17 +138,18 @@ class Intake:
             curve.name: (curve.n, curve.last_at or 0.0) for curve in curves if curve.name.endswith(_PER_S)
         }
 
-    def take_all(self, attempt: int, *, final: bool) -> None:
+    def take_all(self, attempt: int) -> None:
+        """All that an ended worker has written."""
         begun = time.process_time()
-        while self.take(attempt, final=final):
+        while self.take(attempt, final=True):
             self._disable_patterns = self._disable_patterns or time.process_time() - begun > _LAST_CPU_LIMIT_S
-        if final and (trouble := worker_reports.trouble(self._folder.events)) is not None:
+        if (trouble := worker_reports.trouble(self._folder.events)) is not None:
             self._note_once(
                 attempt, f"events.jsonl cannot be read: {trouble}; the events in it are not recorded"
             )
-        if final and self._use_patterns and (unused := self._unused_patterns()):
+        if self._use_patterns and (unused := self._unused_patterns()):
             self._note_once(attempt, f"nothing in the log is what {' and '.join(unused)} asks for")
-        if final and (text := self._patterns.no_number) is not None:
+        if (text := self._patterns.no_number) is not None:
             self._note_once(attempt, f"--metric-regex found {text!r:.60} in the log, which is no number")
 
     def _unused_patterns(self) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -146,15 +146,26 @@ def is_supervisor(pid: int) -> bool:
 def supervisors(home: Path, number: int) -> list[Identity]:
     """Supervisors of run `number` of this home, and their gates, which are forks of them. Reads all of /proc: for cases
     where the lock cannot tell."""
-    supervisors = []
+    wanted = f"{SUPERVISOR}={number}".encode()
+
+    def is_one(pid: int) -> bool:
+        variables = _environment(pid)
+        return wanted in variables and _is_home(variables, home)
+
+    return _others(is_one)
+
+
+def _others(is_one: Callable[[int], bool]) -> list[Identity]:
+    """All processes but this one of which it is true. Reads all of /proc."""
+    processes = []
     for entry in os.listdir(_PROC):  # noqa: PTH208  quicker for many processes
-        if not entry.isdigit() or int(entry) == os.getpid():
+        try:
+            if entry.isdigit() and int(entry) != os.getpid() and is_one(int(entry)):
+                process = identify(int(entry))
+                processes += [process] if process else []
+        except (OSError, ValueError):  # gone, or another user's
             continue
-        variables = _environment(int(entry))
-        if f"{SUPERVISOR}={number}".encode() in variables and _is_home(variables, home):
-            process = identify(int(entry))
-            supervisors += [process] if process else []
-    return supervisors
+    return processes
 
 
 def _is_home(variables: list[bytes], home: Path) -> bool:
@@ -196,13 +207,7 @@ def orphans(tag: str) -> list[int]:
 def tagged(tag: str) -> list[Identity]:
     """Every process with the attempt's tag. Reads all of /proc."""
     wanted = f"{TAG}={tag}".encode()
-    processes = []
-    for entry in os.listdir(_PROC):  # noqa: PTH208  quicker for many processes
-        if entry.isdigit() and int(entry) != os.getpid() and wanted in _environment(int(entry)):
-            process = identify(int(entry))
-            if process is not None:
-                processes.append(process)
-    return processes
+    return _others(lambda pid: wanted in _environment(pid))
 
 
 def new_mark() -> int | None:
@@ -227,43 +232,25 @@ def set_mark(mark: int) -> None:
 
 def marked(mark: int) -> list[Identity]:
     """Every process with this mark, except supervisors of runs started inside this one. Checks all processes."""
-    processes = []
-    for entry in os.listdir(_PROC):  # noqa: PTH208  quicker for many processes
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            is_ours = resource.prlimit(int(entry), _MARK)[1] == mark
-        except (OSError, ValueError):  # gone, or another user's
-            continue
-        if is_ours and not is_supervisor(int(entry)):
-            process = identify(int(entry))
-            processes += [process] if process else []
-    return processes
+    return _others(lambda pid: resource.prlimit(pid, _MARK)[1] == mark and not is_supervisor(pid))
 
 
 def holders(lock: Path) -> list[Identity]:
     """Processes that hold this flock, by /proc/PID/fdinfo. Reads all of /proc."""
-    processes = []
     try:
         lock_stat = lock.lstat()
     except OSError:
         return []
-    for entry in os.listdir(_PROC):  # noqa: PTH208  quicker for many processes
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            for fd in os.listdir(f"/proc/{entry}/fd"):  # noqa: PTH208  quicker for many processes
-                # By inode, not by path: a home may be reached through a symbolic link.
-                if (
-                    os.path.samestat(Path(f"/proc/{entry}/fd/{fd}").stat(), lock_stat)
-                    and b"FLOCK  ADVISORY  WRITE" in Path(f"/proc/{entry}/fdinfo/{fd}").read_bytes()
-                ):
-                    process = identify(int(entry))
-                    processes += [process] if process else []
-                    break
-        except OSError:  # gone, or another user's
-            continue
-    return processes
+
+    def is_one(pid: int) -> bool:
+        return any(
+            # By inode, not by path: a home may be reached through a symbolic link.
+            os.path.samestat(Path(f"/proc/{pid}/fd/{fd}").stat(), lock_stat)
+            and b"FLOCK  ADVISORY  WRITE" in Path(f"/proc/{pid}/fdinfo/{fd}").read_bytes()
+            for fd in os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208  quicker for many processes
+        )
+
+    return _others(is_one)
 
 
 def _environment(pid: int) -> list[bytes]:

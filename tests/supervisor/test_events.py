@@ -150,7 +150,7 @@ def test_every_line_is_an_event_that_can_be_kept(line: bytes) -> None:
 def test_every_line_goes_into_the_record_and_comes_out_again(empty_database: Path, line: bytes) -> None:
     with a_run(empty_database) as (conn, folder):
         folder.events.write_bytes(line + b"\n")
-        intake_of(conn, folder).take_all(1, final=True)
+        intake_of(conn, folder).take_all(1)
         assert store.offsets(conn, 1).events == len(line) + 1
         reports.events(conn, 1), reports.options(conn, 1), reports.artifacts(conn, 1)
         for one in series.of_run(conn, 1):
@@ -185,7 +185,7 @@ def test_value_that_is_no_number_is_a_gap_in_its_curve(empty_database: Path, wor
         folder.events.write_bytes(
             b'{"event": "metric", "name": "loss", "value": %s, "step": 3, "at": 5}\n' % word
         )
-        intake_of(conn, folder).take_all(1, final=True)
+        intake_of(conn, folder).take_all(1)
         assert series.points(conn, 1, "loss") == [series.Point("loss", 3.0, None, 5.0)]
 
 
@@ -222,7 +222,7 @@ def test_files_that_grow_are_taken_in_exactly_once_whoever_dies_between(
     with a_run(empty_database) as (conn, folder):
         folder.events.write_bytes(EVENTS_FILE)
         folder.log.write_bytes(LOG_FILE)
-        intake_of(conn, folder, regex).take_all(1, final=True)
+        intake_of(conn, folder, regex).take_all(1)
         at_once = rows_of(conn)
     with a_run(empty_database) as (conn, folder):
         taking = intake_of(conn, folder, regex)
@@ -236,7 +236,7 @@ def test_files_that_grow_are_taken_in_exactly_once_whoever_dies_between(
             taking.take(1)
         folder.events.write_bytes(EVENTS_FILE)
         folder.log.write_bytes(LOG_FILE)
-        taking.take_all(1, final=True)
+        taking.take_all(1)
         assert rows_of(conn) == at_once
 
 
@@ -251,7 +251,7 @@ def test_metrics_without_a_step_go_on_counting_whoever_dies_between(
         for i in range(6):
             with getattr(folder, name).open("ab") as file:
                 file.write(line % i)
-            intake_of(conn, folder, r"loss=(?P<loss>\S+)").take_all(1, final=False)
+            intake_of(conn, folder, r"loss=(?P<loss>\S+)").take(1, final=False)
         found = [(p.step, p.value) for p in series.points(conn, 1, "loss")]
         assert found == [(1, 0.0), (2, 0.1), (3, 0.2), (4, 0.3), (5, 0.4), (6, 0.5)]
 
@@ -276,7 +276,7 @@ def test_test_triples_become_rows_once_and_wrong_ones_stay_events(
     with a_run(empty_database) as (conn, folder):
         told = [(events.ATTRIBUTION, good), *wrong]
         folder.events.write_bytes(b"".join(events.write(kind, NOW, **fields) for kind, fields in told))
-        intake_of(conn, folder).take_all(1, final=True)
+        intake_of(conn, folder).take_all(1)
         assert influences.tests_of(conn, 1) == [influences.TestTriple(3, "h", "r", "t", 9)]
         assert [(i.rank, i.head, i.score) for i in influences.of_test(conn, 1, 3)] == [
             (1, "a", 0.5),
@@ -290,7 +290,7 @@ def test_artifact_outside_the_run_is_an_event_but_no_artifact(empty_database: Pa
     with a_run(empty_database) as (conn, folder):
         paths = ("results/a", "/etc/passwd", "../x", "results/../../x")
         folder.events.write_bytes(b"".join(events.write(events.ARTIFACT, 1.0, path=path) for path in paths))
-        intake_of(conn, folder).take_all(1, final=True)
+        intake_of(conn, folder).take_all(1)
         assert [artifact.path for artifact in reports.artifacts(conn, 1)] == ["results/a"]
         assert len(reports.events(conn, 1)) == 4
 
@@ -299,7 +299,7 @@ def test_line_longer_than_a_chunk_is_left_out_and_said_to_be(empty_database: Pat
     good = events.write(events.METRIC, 1.0, name="loss", value=1, step=1)
     with a_run(empty_database) as (conn, folder):
         folder.events.write_bytes(good + b"y" * 3_000_000 + b"\n" + good)
-        intake_of(conn, folder).take_all(1, final=True)
+        intake_of(conn, folder).take_all(1)
         assert len(series.points(conn, 1, "loss")) == 2
         assert {e.body["text"] for e in reports.events(conn, 1)} == {
             "(part of a line longer than 1 MiB left out)"

@@ -52,7 +52,7 @@ def test_rates_are_kept_a_second_apart_and_under_the_name_of_their_unit(
     lines = [told(100 + i / 4, 10 + i) for i in range(9)]
     lines += [told(103, None), told(104, 3.5, "epoch"), told(105, 2.5, None)]
     folder.events.write_bytes(b"".join(lines))
-    Intake(conn, 1, folder, NO_PATTERNS).take_all(1, final=True)
+    Intake(conn, 1, folder, NO_PATTERNS).take_all(1)
     kept = {
         one.name: [(p.at, p.value) for p in series.points(conn, 1, one.name)]
         for one in series.of_run(conn, 1)
@@ -72,10 +72,12 @@ def test_days_of_rates_are_some_thousand_points_that_become_ever_more_seldom(
     seconds = range(0, 200_000, 2)
     with folder.events.open("wb") as file:
         file.writelines(told(1e9 + at, 5.0) for at in seconds[:50_000])
-    Intake(conn, 1, folder, NO_PATTERNS).take_all(1, final=False)
+    intake = Intake(conn, 1, folder, NO_PATTERNS)
+    while intake.take(1, final=False):
+        pass
     with folder.events.open("ab") as file:
         file.writelines(told(1e9 + at, 5.0) for at in seconds[50_000:])
-    Intake(conn, 1, folder, NO_PATTERNS).take_all(1, final=True)
+    Intake(conn, 1, folder, NO_PATTERNS).take_all(1)
     at = [point.at - 1e9 for point in series.points(conn, 1, "batch_per_s")]
     gaps = [after - before for before, after in pairwise(at)]
     assert 5000 < len(at) < 8000
