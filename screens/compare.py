@@ -13,6 +13,7 @@ from textual.containers import Container
 
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.numbers import middle
+from kgops.present.axes import is_by_clock
 from kgops.present.comparison import Comparison, compare
 from kgops.present.metric_order import curve_rank
 from kgops.present.quality import compared_quality, read_quality
@@ -40,7 +41,6 @@ _MOST = 8  # curves
 _WIDE, _FEW = 160, 4  # columns from which curves are beside the tables of so few runs
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
 _RELATIONS = 20  # whose quality is compared
-_SKEW_S = 86_400.0  # clock error; larger steps are timestamps
 
 
 class Compare(MarksCharts):
@@ -211,7 +211,7 @@ def _curve(conn: Connection, chosen: Sequence[Run], name: str) -> Curves:
     """Curves sampled by time, as memory is, are drawn over seconds since the start of the run."""
     curves = [series.curve(conn, run.id, name) for run in chosen]
     began = [run.started_at or run.submitted_at for run in chosen]
-    by_clock = all(one[0].first_step > at - _SKEW_S for one, at in zip(curves, began, strict=True) if one)
+    by_clock = all(is_by_clock(one, run) for one, run in zip(curves, chosen, strict=True) if one)
     zeros = began if by_clock else [0.0] * len(chosen)
     points = (
         tuple((middle(bucket.first_step, bucket.last_step) - zero, bucket.mean) for bucket in one)
