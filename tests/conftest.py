@@ -7,7 +7,7 @@ import shutil
 import signal
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,6 +152,17 @@ def nations() -> Graph:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Some kernels have a buffer for each thread."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def standin(tmp_path: Path) -> StandIn:
     """GPUs for the children of a test."""
     return StandIn(tmp_path)
@@ -176,11 +187,14 @@ def lab(
 
 @pytest.fixture
 def open_terminal(run_cli: Console) -> Iterator[Callable[..., Terminal]]:
-    """Starts `kgops ARGS` on a terminal of its own."""
+    """Starts `kgops ARGS`, or another command, on a terminal of its own."""
     opened: list[Terminal] = []
 
-    def start(*args: str) -> Terminal:
-        opened.append(Terminal(run_cli.argv(*args), run_cli.environment(), run_cli.cwd))
+    def start(
+        *args: str, argv: list[str] | None = None, environment: Mapping[str, str] | None = None
+    ) -> Terminal:
+        words, variables = argv or run_cli.argv(*args), environment or run_cli.environment()
+        opened.append(Terminal(words, variables, run_cli.cwd))
         return opened[-1]
 
     yield start

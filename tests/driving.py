@@ -84,6 +84,12 @@ class Console:
     ) -> Done:
         return self._done(self.argv(*args), input, env, cwd)
 
+    def must(self, *args: str | Path, **how: Any) -> Done:
+        """Of a command that is no use unless it succeeds."""
+        done = self(*args, **how)
+        assert done.code == 0, done.err + done.out
+        return done
+
     def _done(
         self,
         argv: list[str],
@@ -135,6 +141,12 @@ class Console:
         finally:
             conn.close()
 
+    def row(self, number: int) -> Run:
+        """Of a run that is there."""
+        run = self.run(number)
+        assert run is not None, f"there is no run {number}"
+        return run
+
     def ended(self, number: int) -> Run:
         """The run once it has ended, with no console looking."""
 
@@ -153,9 +165,7 @@ class Console:
         return wait_for(look, f"run {number} to be running")
 
     def folder(self, number: int) -> Path:
-        run = self.run(number)
-        assert run is not None
-        return self.home / "runs" / run.folder
+        return self.home / "runs" / self.row(number).folder
 
     def show(self, number: int) -> dict[str, Any]:
         done = self("show", str(number), "--json")

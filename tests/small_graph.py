@@ -33,5 +33,19 @@ def put_graph(folder: Path) -> dict[str, int]:
     return {name: len(rows) for name, rows in parts.items()}
 
 
+def write_graph(folder: Path, seed: int, entities: int, relations: int, **triples: int) -> list[str]:
+    """Random triples in NAME.txt for each name; the flags that give them to a training."""
+    draw = random.Random(seed)
+    flags = []
+    for name, many in triples.items():
+        rows = {
+            (draw.randrange(entities), draw.randrange(relations), draw.randrange(entities))
+            for _ in range(many)
+        }
+        _put(folder / f"{name}.txt", ((f"e{h}", f"r{r}", f"e{t}") for h, r, t in sorted(rows)))
+        flags += [f"--{name}", str(folder / f"{name}.txt")]
+    return flags
+
+
 def _put(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
     path.write_text("".join("\t".join(row) + "\n" for row in rows))

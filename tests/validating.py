@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import torch
+from recording import Recorder
 
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary
 
 
-class Listener:
-    """Hears everything; remembers how much is said to be done, and the notes."""
-
-    def __init__(self) -> None:
-        self.done: list[float] = []
-        self.notes: list[str] = []
-        self.other: list[str] = []
+class Listener(Recorder):
+    """Hears everything, of the phases that there are."""
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         assert phase in ("train", "validate", "retrain")
-        self.done.append(done / total)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
-        self.other.append(name)
-
-    def metric(self, name: str, value: float, step: int) -> None:
-        self.other.append(name)
-
-    def memory(self, **mib: float) -> None:
-        self.other += mib
-
-    def artifact(self, path: Path, kind: str) -> None:
-        self.other.append(kind)
+        super().progress(phase, done, total, unit, rate)
 
 
 def some_graph(trains: int = 60, entities: int = 9, relations: int = 4) -> Graph:

@@ -47,8 +47,7 @@ def test_the_database_is_made_again_from_the_run_folders(run_cli: Console) -> No
     for name in ("kgops.db", "kgops.db-wal", "kgops.db-shm"):
         (run_cli.home / name).unlink(missing_ok=True)
     assert "2 run folders, and no database" in run_cli("doctor").out
-    done = run_cli("doctor", "--rebuild")
-    assert done.code == 0
+    done = run_cli.must("doctor", "--rebuild")
     assert "2 runs restored: 1, 2" in done.out
     for old, new in zip(before, [run_cli.show(number) for number in (1, 2)], strict=True):
         for column in ("label", "state", "reason", "exit_code", "submitted_at", "ended_at", "folder", "job"):
@@ -59,7 +58,6 @@ def test_a_run_whose_folder_is_gone_is_named_and_has_no_log(run_cli: Console) ->
     for _ in range(2):
         assert run_cli("run", "exec", "--", "true").code == 0
     shutil.rmtree(run_cli.folder(2))
-    done = run_cli("doctor")
-    assert done.code == 0
+    done = run_cli.must("doctor")
     assert "the folder of run 2 is gone" in done.out and "kgops delete 2" in done.out
     assert "The folder of run 2 is gone." in run_cli("logs", "2").err

@@ -53,20 +53,17 @@ def test_output_folder_of_a_deleted_run_keeps_the_only_models(run_cli: Console) 
     evaluate = ("run", "evaluate", "--dataset", "nations", "--model-path", "out/best_model.pt", *CPU)
     asked = run_cli.cwd / "asked"
     for flags in ((), ("--force",)):
-        done = run_cli(*evaluate, "--output-dir", asked, *flags)
-        assert done.code == 0, done.err
+        run_cli.must(*evaluate, "--output-dir", asked, *flags)
     (asked / "test_results.json").write_text("mine")
     assert "has test_results.json, which" in refused(run_cli, *evaluate, "--output-dir", asked, "--force")
-    done = run_cli(*predict, "out", "--force")
-    assert done.code == 0, done.err
+    run_cli.must(*predict, "out", "--force")
     after = files(out)
     assert {name: after[name] for name in before} == before and "predictions.csv" in after
     (out / "config.json").write_text("mine")
     assert "has config.json, which" in refused(run_cli, *TRAIN, "--output-dir", "out", "--force")
     (out / "config.json").unlink()
     (out / "notes.txt").write_text("mine")
-    done = run_cli(*TRAIN, "--seed", "7", "--output-dir", "out", "--force")
-    assert done.code == 0, done.err
+    run_cli.must(*TRAIN, "--seed", "7", "--output-dir", "out", "--force")
     assert (out / "notes.txt").read_text() == "mine"
     assert files(out)["best_model.pt"] != before["best_model.pt"]
     written = json.loads((out / "kgops-files.json").read_text())
@@ -116,8 +113,7 @@ def test_file_that_appears_during_a_run_is_kept_and_a_resume_only_copies(run_cli
 def harm_of_random_commands(console: Console, count: int, seed: int) -> tuple[list[str], int]:
     """What whole runs did to files that are not theirs; and how many succeeded."""
     draw = random.Random(seed)
-    done = console(*TRAIN)
-    assert done.code == 0, done.err
+    console.must(*TRAIN)
     results = console.folder(1) / "results"
     place = Place(console.cwd / "place", results, draw, run=console.folder(1))
     harmed, succeeded = [], 0

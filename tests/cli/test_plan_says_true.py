@@ -114,8 +114,7 @@ def test_the_limit_that_a_refusal_names_is_one_that_the_run_ends_well_with(run_c
     enough = refused.err.partition("a --memory-limit of ")[2].partition(".")[0].replace(",", "")
     within = (*SMALL, "--memory-limit", enough)
     assert "fits now" in run_cli("suggest", *within).out.splitlines()[1]
-    done = run_cli("run", *within)
-    assert done.code == 0, done.err
+    run_cli.must("run", *within)
 
 
 @needs_standin

@@ -205,8 +205,7 @@ def test_what_does_not_fit_in_any_exact_way_names_the_nearest_that_does(kgops: C
 
 def test_made_flights_are_the_same_for_the_same_seed_and_never_mixed_with_others(run_cli: Console) -> None:
     def digests(name: str, *more: str) -> list[str]:
-        made = run_cli("data", "flights", "--make", name, *SMALL, *more)
-        assert made.code == 0, made.err
+        made = run_cli.must("data", "flights", "--make", name, *SMALL, *more)
         return [hashlib.sha256(Path(line).read_bytes()).hexdigest() for line in made.out.split()]
 
     first = digests("a")
@@ -229,8 +228,7 @@ def test_a_run_learns_says_what_it_left_out_and_is_recorded_with_its_forecast(
         "data_directory: flights\nmemory_optimized: true\nbatch_size: 8\ntemporal_frames: 3\nepochs: 1\n"
         "architecture: {name: cnn}\nno_pretrain: true\nswath_slice: [1, 9]\noutput_directory: out\n"
     )
-    done = run_cli("run", "regress", "--config", "mine.yaml", "--json", env=ONE_THREAD)
-    assert done.code == 0, done.err
+    done = run_cli.must("run", "regress", "--config", "mine.yaml", "--json", env=ONE_THREAD)
     run = done.json()
     assert run["state"] == "succeeded"
     assert run["metric"]["test_mae"] > 0

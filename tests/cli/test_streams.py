@@ -168,9 +168,6 @@ def test_screens_that_crash_do_not_end_as_if_nothing_was(
         "main()"
     )
     assert run_cli("run", "exec", "--", "true").code == 0
-    terminal = Terminal([sys.executable, "-c", broken], run_cli.environment(), run_cli.cwd)
-    try:
-        assert terminal.wait() == 1
-        assert b"a mistake of ours" in terminal.seen
-    finally:
-        terminal.close()
+    terminal = open_terminal(argv=[sys.executable, "-c", broken])
+    assert terminal.wait() == 1
+    assert b"a mistake of ours" in terminal.seen

@@ -19,8 +19,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_every_combination_is_a_run_with_its_settings_in_its_name(run_cli: Console, job: Path) -> None:
-    done = run_cli("run", "sweep", job, "--vary", "a=1,2", "--vary", "b=x,y", "--tag", "mine", "--json")
-    assert done.code == 0, done.err
+    done = run_cli.must("run", "sweep", job, "--vary", "a=1,2", "--vary", "b=x,y", "--tag", "mine", "--json")
     started = done.json()
     assert [one["settings"] for one in started] == ["a=1 b=x", "a=1 b=y", "a=2 b=x", "a=2 b=y"]
     for one in started:
@@ -99,8 +98,7 @@ def test_a_wrong_name_or_value_is_said_before_a_wrong_count(run_cli: Console, va
 
 def test_a_dry_run_shows_each_run_and_starts_none(run_cli: Console, job: Path) -> None:
     asked = ("run", "sweep", job, "--vary", "a=1,2", "--vary", "b=x", "--label", "mine", "--dry-run")
-    shown = run_cli(*asked)
-    assert shown.code == 0, shown.err
+    shown = run_cli.must(*asked)
     assert [line for line in shown.out.splitlines() if line in ("# a=1 b=x", "# a=2 b=x")] == [
         "# a=1 b=x",
         "# a=2 b=x",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console, wait_for
+from small_graph import write_graph
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'kgops[ray]'")
 
@@ -45,16 +45,9 @@ def cluster() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def trained(run_cli: Console, tmp_path: Path) -> int:
-    draw = random.Random(8)
-    files = []
-    for name, many in (("train", 40_000), ("test", 12)):
-        rows = {(draw.randrange(500), draw.randrange(7), draw.randrange(500)) for _ in range(many)}
-        path = tmp_path / f"{name}.txt"
-        path.write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in sorted(rows)))
-        files += [f"--{name}", str(path)]
+    files = write_graph(tmp_path, 8, 500, 7, train=40_000, test=12)
     small = ("--embedding-dim", "16", "--output-channels", "2", "--validate-every", "0", "--num-epochs", "1")
-    done = run_cli("run", "train", *files, *small, "--checkpoint-frequency", "1")
-    assert done.code == 0, done.err
+    run_cli.must("run", "train", *files, *small, "--checkpoint-frequency", "1")
     return 1
 
 
@@ -62,12 +55,10 @@ def test_a_tracing_survives_the_loss_of_a_node_and_finds_what_one_process_finds(
     run_cli: Console, trained: int, cluster: subprocess.Popen[str]
 ) -> None:
     traced = ("tracin", "--run", str(trained), "--top-k", "9", "--loss", "one-to-n")
-    alone = run_cli("run", *traced, env={"OMP_NUM_THREADS": "1"})
-    assert alone.code == 0, alone.err
+    run_cli.must("run", *traced, env={"OMP_NUM_THREADS": "1"})
     assert cluster.stdout is not None and cluster.stdin is not None
     address = cluster.stdout.readline().strip()
-    done = run_cli("run", *traced, "--on", "ray", "--address", address, "--detach")
-    assert done.code == 0, done.err
+    done = run_cli.must("run", *traced, "--on", "ray", "--address", address, "--detach")
     number = int(done.out)
     pieces = run_cli.folder(number) / "shards"
     wait_for(lambda: list(pieces.glob("*/ray-*.jsonl")), "somebody to begin")

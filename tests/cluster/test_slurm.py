@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from driving import Console, end_all_of, wait_for
 from slurm_cluster import Cluster, cluster, missing
+from small_graph import write_graph
 
 from kgops.cluster.script import script
 from kgops.jobs.cluster import ClusterRequest
@@ -62,13 +62,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("slurm")
-    draw = random.Random(5)
-    files = []
-    for name, many in (("train", TRAIN), ("test", TEST)):
-        rows = {(draw.randrange(300), draw.randrange(7), draw.randrange(300)) for _ in range(many)}
-        path = folder / f"{name}.txt"
-        path.write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in sorted(rows)))
-        files += [f"--{name}", str(path)]
+    files = write_graph(folder, 5, 300, 7, train=TRAIN, test=TEST)
     home = folder / "home"
     small = ("--embedding-dim", "16", "--output-channels", "2", "--validate-every", "0")
     with cluster(folder / "cluster", 5) as one:

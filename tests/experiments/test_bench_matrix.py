@@ -41,8 +41,7 @@ def job(run_cli: Console) -> Path:
 def test_a_option_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     run_cli: Console, job: Path, conn: sqlite3.Connection
 ) -> None:
-    done = run_cli("bench", "matrix", job, "--vary", "work=0,0.0,0.1", "--repeat", "3", "--json")
-    assert done.code == 0, done.err
+    done = run_cli.must("bench", "matrix", job, "--vary", "work=0,0.0,0.1", "--repeat", "3", "--json")
     first, nothing, slow = done.json()["row"]
     assert (first["variant"], first["verdict"]) == ("work=0", "baseline")
     assert nothing["verdict"] == "no effect"
@@ -87,8 +86,7 @@ def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: C
     child.communicate()
     before = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
     assert 3 <= len(before) < 6
-    done = run_cli(*asked)
-    assert done.code == 0, done.err
+    done = run_cli.must(*asked)
     assert f"Resuming benchmark 1: {len(before)} of its pairs are finished." in done.err
     after = [Pair(**{**pair, "noted": tuple(pair["noted"])}) for pair in done.json()["pair"]]
     assert after[: len(before)] == before
@@ -115,15 +113,14 @@ def test_a_benchmark_that_is_ended_stops_the_run_that_is_going_on(
     child.send_signal(ending)
     _, err = child.communicate(timeout=patience())
     assert child.returncode == 130, err
-    run = run_cli.run(1)
-    assert run is not None and run.state == "cancelled"
+    run = run_cli.row(1)
+    assert run.state == "cancelled"
 
 
 def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Console) -> None:
     path = run_cli.cwd / "job.toml"
     path.write_text('workload = "exec"\n[exec]\ncommand = ["sh", "-c", "exit {code}"]\n')
-    done = run_cli("bench", "matrix", path, "--vary", "code=0,3", "--repeat", "4", "--json")
-    assert done.code == 0, done.err
+    done = run_cli.must("bench", "matrix", path, "--vary", "code=0,3", "--repeat", "4", "--json")
     told = done.json()
     assert told["row"][1]["verdict"] == "cannot be tested here"
     assert "3" in told["row"][1]["why"]
@@ -155,8 +152,7 @@ def test_an_epoch_that_warms_up_is_not_compared_with_others(
 ) -> None:
     path = run_cli.cwd / "job.toml"
     path.write_text(f'workload = "exec"\n[exec]\ncommand = ["python3", "-I", "-S", "-c", """{EPOCHS}"""]\n')
-    done = run_cli("bench", "matrix", path, "--vary", f"epochs={counts}", "--repeat", "1", "--json")
-    assert done.code == 0, done.err
+    done = run_cli.must("bench", "matrix", path, "--vary", f"epochs={counts}", "--repeat", "1", "--json")
     first, other = done.json()["row"]
     (pair,) = done.json()["pair"]
     assert first["seconds_of"] == other["seconds_of"] == of
@@ -176,8 +172,7 @@ def test_a_pipeline_is_timed_as_a_whole(run_cli: Console) -> None:
         'num_epochs = 2\nvalidate_every = 0\ndevice = "cpu"\n[pipeline.tracin]\n'
         'test_triple = "usa,embassy,uk"\ntop_k = 4\n'
     )
-    done = run_cli("bench", "matrix", path, "--vary", "block=64,1024", "--repeat", "1", "--json")
-    assert done.code == 0, done.err
+    done = run_cli.must("bench", "matrix", path, "--vary", "block=64,1024", "--repeat", "1", "--json")
     (pair,) = done.json()["pair"]
     for row, trial in zip(done.json()["row"], (pair["baseline"], pair["measured"]), strict=True):
         assert row["seconds_of"] == "the whole run"
@@ -189,11 +184,10 @@ def test_a_option_that_was_not_in_effect_is_named_with_the_reason(run_cli: Conso
     path.write_text(
         'workload = "train"\n[train]\ndataset = "nations"\nnum_epochs = 2\nembedding_dim = 16\noutput_channels = 4\n'
     )
-    done = run_cli(
+    done = run_cli.must(
         *("bench", "matrix", path, "--vary", "precision=fp32,fp16", "--repeat", "1", "--json"),
         env={"OMP_NUM_THREADS": "1"},
     )
-    assert done.code == 0, done.err
     row = done.json()["row"][1]
     assert "fp16" in row["unapplied"]["precision"]
     assert row["seconds_of"] == "an epoch"

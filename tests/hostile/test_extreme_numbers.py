@@ -70,8 +70,7 @@ WORKER = "import os, sys; open(os.environ['KGOPS_EVENTS'], 'ab').write(open(sys.
 def _send(run_cli: Console, tmp_path: Path, more: str = "") -> None:
     (tmp_path / "events").write_text("".join(json.dumps(event) + "\n" for event in _events()))
     worker = (sys.executable, "-I", "-S", "-c", WORKER + more, tmp_path / "events")
-    done = run_cli("run", "exec", "--", *worker)
-    assert done.code == 0, done.err
+    done = run_cli.must("run", "exec", "--", *worker)
     assert "Traceback" not in done.err
 
 

@@ -202,8 +202,7 @@ def test_tensorboard_itself_reads_the_same(rows: Rows, tmp_path: Path) -> None:
 @pytest.mark.parametrize("wanted", ["json", "csv", "tensorboard"])
 def test_what_is_there_is_written_over_with_force_alone(run_cli: Console, wanted: str) -> None:
     assert run_cli("run", "exec", "--", "true").code == 0
-    first = run_cli("export", "1", "--to", wanted)
-    assert first.code == 0, first.err
+    first = run_cli.must("export", "1", "--to", wanted)
     again = run_cli("export", "1", "--to", wanted)
     assert again.code == 2 and "already exists" in again.err
     assert run_cli("export", "1", "--to", wanted, "--force").out == first.out

@@ -56,8 +56,7 @@ def test_a_run_is_shown_elsewhere_as_it_is_here(
     run_cli: Console, elsewhere: Console, tmp_path: Path, code: int
 ) -> None:
     run_something(run_cli, code)
-    done = run_cli("export", "1", "--to", "json")
-    assert done.code == 0, done.err
+    done = run_cli.must("export", "1", "--to", "json")
     assert done.out == "run-1.json\n"
     done = elsewhere("import", "run-1.json")
     assert done.code == 0, done.err

@@ -234,12 +234,10 @@ def test_a_folder_that_is_none_of_these_is_refused(
 
 
 def test_commands_show_an_imported_run_as_any_other(run_cli: Console, trained: Path, tmp_path: Path) -> None:
-    done = run_cli("import", trained)
-    assert done.code == 0, done.err
+    done = run_cli.must("import", trained)
     assert done.out == "run 1: imported train output, succeeded: robokop größe\n"
     for words in (("show", "1"), ("runs", "mrr>0.3"), ("report", "1"), ("logs", "1"), ("runs", "--json")):
-        done = run_cli(*words)
-        assert done.code == 0, (words, done.err)
+        done = run_cli.must(*words)
     assert "test_mrr" in (tmp_path / "run-1.html").read_text()
     assert run_cli("runs", "mrr>0.3", "--json").json()[0]["id"] == 1
     assert run_cli("delete", "1", "--yes").code == 0

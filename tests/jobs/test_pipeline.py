@@ -23,8 +23,7 @@ def test_options_of_both_halves_stand_beside_what_was_asked(run_cli: Console, as
         "a test's job",
     )
     (run_cli.cwd / "job.toml").write_text(job.as_toml())
-    done = run_cli("run", "job.toml")
-    assert done.code == 0, done.err
+    run_cli.must("run", "job.toml")
     told = {option["name"]: option for option in run_cli.show(1)["option"]}
     precision = told["precision"]
     assert precision["requested"] == asked

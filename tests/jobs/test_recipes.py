@@ -130,8 +130,7 @@ def test_the_best_recipe_for_a_graph_of_that_size_is_named(run_cli: Console, tmp
 
 
 def dry(run_cli: Console, *args: str) -> dict[str, Any]:
-    done = run_cli("run", "train", *args, "--dry-run")
-    assert done.code == 0, done.err
+    done = run_cli.must("run", "train", *args, "--dry-run")
     return tomllib.loads(done.out)
 
 

@@ -24,8 +24,7 @@ MIXED, CHECKPOINTING, CLEANUP = "mixed precision: ", "gradient checkpointing: ",
 
 
 def logged(run_cli: Console, run: str, label: str) -> list[str]:
-    found = run_cli("logs", run, "--grep", f"^{label}")
-    assert found.code == 0, found.err
+    found = run_cli.must("logs", run, "--grep", f"^{label}")
     return found.out.splitlines()
 
 
@@ -71,8 +70,7 @@ def test_a_tracing_logs_a_line_for_each_option(run_cli: Console, trained: Path) 
         "--device",
         "cpu",
     )
-    done = run_cli("run", "tracin", *model, *test, "--precision", "bf16", *REQUESTED[1:])
-    assert done.code == 0, done.err
+    run_cli.must("run", "tracin", *model, *test, "--precision", "bf16", *REQUESTED[1:])
     assert logged(run_cli, "1", MIXED) == [MIXED + "on (bf16)"]
     (line,) = logged(run_cli, "1", CHECKPOINTING)
     assert line.startswith(CHECKPOINTING + "off (requested on: TracIn has no backward pass")
@@ -81,8 +79,7 @@ def test_a_tracing_logs_a_line_for_each_option(run_cli: Console, trained: Path) 
 
 def test_pykeens_engine_logs_and_writes_what_its_pipeline_applied(run_cli: Console) -> None:
     pykeen = ("--engine", "pykeen", "--model", "TransE", "--embedding-dim", "16", "--num-epochs", "1")
-    done = run_cli("run", "train", "--dataset", "nations", *pykeen, "--device", "cpu", *REQUESTED)
-    assert done.code == 0, done.err
+    run_cli.must("run", "train", "--dataset", "nations", *pykeen, "--device", "cpu", *REQUESTED)
     (line,) = logged(run_cli, "1", MIXED)
     assert line == MIXED + "off (fp32, requested auto: PyKEEN's pipeline trains in float32)"
     (line,) = logged(run_cli, "1", CHECKPOINTING)
@@ -96,8 +93,7 @@ def test_pykeens_engine_logs_and_writes_what_its_pipeline_applied(run_cli: Conso
 def test_a_regression_logs_and_writes_the_same(run_cli: Console, tmp_path: Path) -> None:
     make_flights(tmp_path / "flights", 3, Sky(frames=24, size=16))
     given = ("--epochs", "1", "--no_pretrain", "--device", "cpu", "--gradient_checkpointing")
-    done = run_cli("run", "regress", "--data_directory", tmp_path / "flights", *given, "--precision", "bf16")
-    assert done.code == 0, done.err
+    run_cli.must("run", "regress", "--data_directory", tmp_path / "flights", *given, "--precision", "bf16")
     applied = options(run_cli.folder(1))["precision"]["applied"]  # bf16 where the CPU has it
     (line,) = logged(run_cli, "1", MIXED)
     assert line.startswith(MIXED + ("on (bf16" if applied == "bf16" else "off (fp32, requested bf16: "))

@@ -15,8 +15,7 @@ RECIPES = ("codex-s", "fb15k-237", "fb15k-237-complex", "wn18rr", "kinships", "u
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_planned_without_a_download(recipe: str, run_cli: Console) -> None:
-    done = run_cli("suggest", "train", "--recipe", recipe, "--gpu", "t4", "--json")
-    assert done.code == 0, done.err
+    done = run_cli.must("suggest", "train", "--recipe", recipe, "--gpu", "t4", "--json")
     (found,) = done.json()
     assert found["unknown"] is None
     assert found["need_mib"] > 400

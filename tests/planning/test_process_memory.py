@@ -125,8 +125,7 @@ def test_plan_run_and_show_name_the_same_number_and_accuracy_judges_it(run_cli: 
         assert {"start", "libraries"} <= plan["estimate"]["parts_mib"].keys()
         dry = run_cli("run", "train", *job, "--dry-run")
         assert f"memory: {total:,.0f} MiB predicted" in dry.err + dry.out
-        done = run_cli("run", "train", *job)
-        assert done.code == 0, done.err
+        run_cli.must("run", "train", *job)
         shown = run_cli.show(number)
         assert shown["predicted_mib"] == pytest.approx(total)
         told = recorded(run_cli.home)

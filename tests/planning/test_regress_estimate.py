@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-import statistics
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from counting import calls_of
 from estimate_regress import draw_regress
-from estimating import Outcome, compare_regress
+from estimating import compare_regress, judge
 
 from kgops.gpus.facts import GpuFacts
 from kgops.planning.memory_estimate import job_size_of, predict
@@ -28,7 +25,7 @@ from kgops.workloads.regress.options import OPTIMIZERS, REGRESS_BATCH, REGRESS_V
 from kgops.workloads.regress.sizes import Flights, RegressShape, regress_shape
 
 T4 = GpuFacts("Tesla T4", (7, 5))
-MIB = 1 << 20
+pytestmark = pytest.mark.usefixtures("one_thread")  # as the bench measures
 
 
 def shape_of(
@@ -70,22 +67,6 @@ def test_what_a_processor_can_do_is_read_on_x86_and_on_arm() -> None:
 
 
 # ---- beside what is measured ----
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the bench measures: some kernels have a buffer for each thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def judge(outcomes: list[Outcome]) -> None:
-    """Never a tenth too low. What libraries copy inside their operators differs between CPUs by some MiB."""
-    worst = min(outcomes, key=lambda outcome: outcome.error)
-    assert all(one.measured - one.predicted < 0.1 * one.measured + 2 * MIB for one in outcomes), worst
-    assert statistics.median(abs(outcome.error) for outcome in outcomes) < 0.1, outcomes
 
 
 def test_regressions_take_what_was_predicted() -> None:

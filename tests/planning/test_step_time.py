@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from estimate_regress import shape_of as regress_shape_of
 from estimate_regress import work_of
 from estimating import SilentReporter
 from launches import launched
+from recording import Recorder
 
 from kgops.gpus.facts import facts_here
 from kgops.jobs.job import Job
@@ -108,11 +108,6 @@ def test_an_epoch_takes_its_steps() -> None:
 # ---- launches, as the machine counts them ----
 
 
-class Nobody:
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args, **kwargs: None
-
-
 @pytest.mark.gpu
 @pytest.mark.long
 @pytest.mark.parametrize(
@@ -139,7 +134,7 @@ def test_a_training_step_launches_what_was_planned(
     def train(epochs: int) -> None:
         with torch.device("cuda"):
             model = build_model(shape.model)
-        fit(model, nations, replace(settings, num_epochs=epochs), tmp_path / str(epochs), Nobody())
+        fit(model, nations, replace(settings, num_epochs=epochs), tmp_path / str(epochs), Recorder())
 
     train(1)  # what a process does once, it has done
     few, many = launched(partial(train, 1)), launched(partial(train, 2))

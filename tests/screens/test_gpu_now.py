@@ -80,8 +80,8 @@ def test_a_run_that_waited_takes_the_plan_of_the_gpu_it_gets(
 ) -> None:
     mixed(machine, (14_800, 40_300, 40_300))
     number = int(kgops("run", *LARGE, "--detach").out)
-    waiting = run_cli.run(number)
-    assert waiting is not None and waiting.state == "queued"
+    waiting = run_cli.row(number)
+    assert waiting.state == "queued"
     assert waiting.profile == "a100-40"  # that it would fit on, and has most memory
     assert waiting.reason is not None and waiting.reason.count("that another user holds") == 3
     mixed(machine, (0, 40_300, 40_300))

@@ -186,8 +186,7 @@ def test_keys_that_come_in_one_piece_are_read_in_their_order(run_cli: Console) -
 
 def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
-    run = run_cli.run(1)
-    assert run is not None
+    run = run_cli.row(1)
 
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,23 +95,22 @@ def test_alerts_beyond_the_first_are_reached(conn: Connection, home: Path, heigh
 
 
 @pytest.mark.parametrize("key", [b"h", b"f", b"\r"], ids=["history", "profiles", "run"])
-def test_alerts_are_notified_of_from_every_screen(run_cli: Console, key: bytes) -> None:
+def test_alerts_are_notified_of_from_every_screen(
+    run_cli: Console, key: bytes, open_terminal: Callable[..., Terminal]
+) -> None:
     run_cli("run", "exec", "--", "true")
     shown = {b"h": b"submitted", b"f": b"a100", b"\r": b"Record"}[key]
     command = ["env", "-u", "TMUX", "KGOPS_NOTIFY=osc9", *run_cli.argv("tui")]
-    terminal = Terminal(command, run_cli.environment(), run_cli.cwd)
-    try:
-        terminal.wait_for_text(b"RECENT")
-        terminal.type(key)
-        terminal.wait_for_text(shown)
-        run_cli("run", "exec", "--", "sh", "-c", "exit 3")
-        terminal.wait_for_text(b"\x1b]9;kgops: run 2: failed: exit code 3\x07")
-        terminal.type(b"\x1b")
-        terminal.wait_for_text(b"ALERTS")
-        terminal.read(0.5)
-        assert terminal.seen.count(b"\x1b]9;") == 1
-    finally:
-        terminal.close()
+    terminal = open_terminal(argv=command)
+    terminal.wait_for_text(b"RECENT")
+    terminal.type(key)
+    terminal.wait_for_text(shown)
+    run_cli("run", "exec", "--", "sh", "-c", "exit 3")
+    terminal.wait_for_text(b"\x1b]9;kgops: run 2: failed: exit code 3\x07")
+    terminal.type(b"\x1b")
+    terminal.wait_for_text(b"ALERTS")
+    terminal.read(0.5)
+    assert terminal.seen.count(b"\x1b]9;") == 1
 
 
 def test_what_ended_while_nobody_looked_is_told_on_opening(conn: Connection, home: Path) -> None:

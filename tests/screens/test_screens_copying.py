@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,7 +88,9 @@ def test_number_and_uuid_of_a_gpu_are_copied_on_both_screens(run_cli: Console, t
     ]
 
 
-def test_copies_reach_the_terminal_and_tmux_hands_them_on(run_cli: Console) -> None:
+def test_copies_reach_the_terminal_and_tmux_hands_them_on(
+    run_cli: Console, open_terminal: Callable[..., Terminal]
+) -> None:
     run_cli("run", "exec", "--", "true")
     for variables, sent in (
         ({"TMUX": ""}, osc52("kgops run --again 1")),
@@ -96,13 +99,10 @@ def test_copies_reach_the_terminal_and_tmux_hands_them_on(run_cli: Console) -> N
             b"\x1bPtmux;\x1b" + osc52("kgops run --again 1") + b"\x1b\\",
         ),
     ):
-        terminal = Terminal(run_cli.argv("tui"), run_cli.environment(variables), run_cli.cwd)
-        try:
-            terminal.wait_for_text(b"RECENT")
-            terminal.type(b"y")
-            terminal.wait_for_text(b"any other key")
-            terminal.type(b"c")
-            terminal.wait_for_text(b"sent to the terminal")
-            assert sent in terminal.seen
-        finally:
-            terminal.close()
+        terminal = open_terminal("tui", environment=run_cli.environment(variables))
+        terminal.wait_for_text(b"RECENT")
+        terminal.type(b"y")
+        terminal.wait_for_text(b"any other key")
+        terminal.type(b"c")
+        terminal.wait_for_text(b"sent to the terminal")
+        assert sent in terminal.seen

@@ -31,8 +31,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put_graph(console.cwd)
     small = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "4", "--device", "cpu")
     files = [word for name in ("train", "valid", "test") for word in (f"--{name}", f"{name}.txt")]
-    done = console("run", "train", *files, *small)
-    assert done.code == 0, done.err
+    console.must("run", "train", *files, *small)
     return console.home
 
 

@@ -131,23 +131,20 @@ main()
 
 
 def test_screens_hear_that_they_are_back_and_resized_whichever_thread_the_kernel_tells(
-    run_cli: Console,
+    run_cli: Console, open_terminal: Open
 ) -> None:
     sizeless = ["env", "-u", "COLUMNS", "-u", "LINES", sys.executable, "-P", "-c", ELSEWHERE]
-    terminal = Terminal(sizeless, run_cli.environment(), run_cli.cwd)
-    try:
-        terminal.wait_for_text(b"No runs yet")
-        for _ in range(3):
-            settled(terminal)
-            away_and_back(terminal, b"No runs yet")
+    terminal = open_terminal(argv=sizeless)
+    terminal.wait_for_text(b"No runs yet")
+    for _ in range(3):
         settled(terminal)
-        terminal.seen = b""
-        resize(terminal, 60, 20)
-        terminal.wait_for_text(b"No runs yet")
-        terminal.type(b"q")
-        assert terminal.wait() == 0
-    finally:
-        terminal.close()
+        away_and_back(terminal, b"No runs yet")
+    settled(terminal)
+    terminal.seen = b""
+    resize(terminal, 60, 20)
+    terminal.wait_for_text(b"No runs yet")
+    terminal.type(b"q")
+    assert terminal.wait() == 0
 
 
 def test_screens_whose_terminal_is_lost_end_though_nobody_tells_them(
@@ -155,13 +152,10 @@ def test_screens_whose_terminal_is_lost_end_though_nobody_tells_them(
 ) -> None:
     """As where SIGHUP is ignored."""
     deaf = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *run_cli.argv("tui")]
-    terminal = Terminal(deaf, run_cli.environment(), run_cli.cwd)
-    try:
-        terminal.wait_for_text(b"No runs yet")
-        terminal.hang_up()
-        terminal.wait()
-    finally:
-        terminal.close()
+    terminal = open_terminal(argv=deaf)
+    terminal.wait_for_text(b"No runs yet")
+    terminal.hang_up()
+    terminal.wait()
 
 
 def _state(pid: int) -> str:
@@ -176,20 +170,17 @@ CURVE = (
 )
 
 
-def screens_on(run_cli: Console, *variables: str) -> bytes:
+def screens_on(run_cli: Console, open_terminal: Open, *variables: str) -> bytes:
     """What the dashboard, a run, the help and the palette send to a terminal of those variables."""
     unset = [word for name in ("COLORTERM", "NO_COLOR", "TERM") for word in ("-u", name)]
-    terminal = Terminal(["env", *unset, *variables, *run_cli.argv("tui")], run_cli.environment(), run_cli.cwd)
-    try:
-        terminal.wait_for_text(b"RUNNING")
-        terminal.wait_for_text(b"RECENT")
-        for keys, text in ((b"\r", b"Record"), (b"?", b"KEYS HERE"), (b"\x1b", b"Record"), (b":", b"Search")):
-            terminal.type(keys)
-            terminal.wait_for_text(text)
-            settled(terminal, 0.3)
-        return terminal.seen
-    finally:
-        terminal.close()
+    terminal = open_terminal(argv=["env", *unset, *variables, *run_cli.argv("tui")])
+    terminal.wait_for_text(b"RUNNING")
+    terminal.wait_for_text(b"RECENT")
+    for keys, text in ((b"\r", b"Record"), (b"?", b"KEYS HERE"), (b"\x1b", b"Record"), (b":", b"Search")):
+        terminal.type(keys)
+        terminal.wait_for_text(text)
+        settled(terminal, 0.3)
+    return terminal.seen
 
 
 @pytest.mark.parametrize(
@@ -204,11 +195,11 @@ def screens_on(run_cli: Console, *variables: str) -> bytes:
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_each_terminal_gets_only_what_it_shows(
-    run_cli: Console, variables: list[str], has_colours: bool, is_ascii: bool
+    run_cli: Console, open_terminal: Open, variables: list[str], has_colours: bool, is_ascii: bool
 ) -> None:
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
     run_cli.running(run_cli.detach("sh", "-c", CURVE))
-    seen = screens_on(run_cli, *variables)
+    seen = screens_on(run_cli, open_terminal, *variables)
     assert not MANY_COLOURS.search(seen)
     assert bool(ANY_COLOUR.search(seen)) == has_colours
     assert b"\x1b[7m" in seen or b";7m" in seen, "the cursor is to be seen"
@@ -220,7 +211,7 @@ def test_each_terminal_gets_only_what_it_shows(
     assert not re.match(rb"2m|[0-9;]*;2m", failed), "an error is dimmed"
 
 
-def test_a_terminal_of_many_colours_gets_them_and_filled_curves(run_cli: Console) -> None:
+def test_a_terminal_of_many_colours_gets_them_and_filled_curves(run_cli: Console, open_terminal: Open) -> None:
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
     number = run_cli.detach("sh", "-c", CURVE)
     run_cli.running(number)
@@ -228,18 +219,15 @@ def test_a_terminal_of_many_colours_gets_them_and_filled_curves(run_cli: Console
         lambda: [one["n"] for one in run_cli.show(number)["series"] if one["name"] == "loss"] == [5],
         "its curve",
     )
-    seen = screens_on(run_cli, "TERM=xterm-256color")
+    seen = screens_on(run_cli, open_terminal, "TERM=xterm-256color")
     assert MANY_COLOURS.search(seen)
     assert re.search("[▁▂▃▄▅▆]", seen.decode())
 
 
-def test_a_terminal_whose_encoding_is_not_utf_8_gets_ascii(run_cli: Console) -> None:
+def test_a_terminal_whose_encoding_is_not_utf_8_gets_ascii(run_cli: Console, open_terminal: Open) -> None:
     run_cli("run", "exec", "--label", "日本 ▇ café", "--", "true")
     environment = run_cli.environment({"PYTHONIOENCODING": "ascii"})
-    terminal = Terminal(run_cli.argv("tui"), environment, run_cli.cwd)
-    try:
-        terminal.wait_for_text(b"???? # caf?")
-        assert terminal.seen.isascii()
-        assert b"\\u" not in terminal.seen
-    finally:
-        terminal.close()
+    terminal = open_terminal("tui", environment=environment)
+    terminal.wait_for_text(b"???? # caf?")
+    assert terminal.seen.isascii()
+    assert b"\\u" not in terminal.seen

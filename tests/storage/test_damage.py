@@ -60,8 +60,7 @@ def test_damaged_rows_are_shown_named_and_taken_again_from_folders(run_cli: Cons
     assert "table run, row 1, column label: byte 1 of the text is damaged, and 3 others" in named.out
     assert "3 damaged runs repaired from their folders: 1, 2, 3" in run_cli("doctor", "--rebuild").out
     assert "damaged" not in run_cli("doctor").out
-    run = run_cli.run(1)
-    assert run is not None
+    run = run_cli.row(1)
     assert (run.label, run.state, run_cli("tag", "1").out) == ("one", "succeeded", "keep\n")
     assert "loss" in run_cli("show", "3").out
 
@@ -83,17 +82,15 @@ def test_a_run_is_stopped_by_its_folder_and_true_after_a_rebuild(run_cli: Consol
         done = run_cli(*args)
         assert (done.code, "Traceback" in done.err) == (1, False), done.err
         assert str(database) in done.out + done.err
-    stopped = run_cli("stop", str(number))
+    stopped = run_cli.must("stop", str(number))
     # "cancelled" where the supervisor had read enough of the database to decide the end.
-    assert stopped.code == 0, stopped.err
     assert stopped.out in (f"run {number}: stopped\n", f"run {number}: cancelled\n")
     wait_for(lambda: not locks.is_held(folder.supervisor_lock), "the supervisor, which leaves")
     for path in run_cli.home.glob("kgops.db*"):
         path.rename(run_cli.cwd / path.name)
     assert f"1 runs restored: {number}" in run_cli("doctor", "--rebuild").out
     assert run_cli("runs").code == 0
-    run = run_cli.run(number)
-    assert run is not None
+    run = run_cli.row(number)
     assert (run.state, run.exit_code) == ("cancelled", 7)
 
 

@@ -61,8 +61,8 @@ def test_a_hook_that_goes_on_is_no_process_of_the_run(run_cli: Console, tmp_path
     until_started = ["sh", "-c", f"while ! [ -e {started} ]; do sleep .1; done"]
     run_cli("run", "exec", "--gpu", "0", "--detach", "--", *until_started, env=gpus)
     wait_for(lambda: (run := run_cli.run(1)) is not None and run.ended, "the run's end")
-    run = run_cli.run(1)
-    assert run is not None and (run.state, run.reason) == ("succeeded", None)
+    run = run_cli.row(1)
+    assert (run.state, run.reason) == ("succeeded", None)
     os.kill(int(started.read_text()), 9)  # alive until now
 
 

@@ -78,8 +78,7 @@ def _must_hinder_nobody(console: Console, harmed: dict[int, str]) -> None:
         for args in (("show", str(number)), ("logs", str(number))):
             done = console(*args)
             assert "Traceback" not in done.err, (harmed[number], args, done.err)
-    deleted = console("delete", *map(str, harmed), "--yes")
-    assert deleted.code == 0, deleted.err
+    console.must("delete", *map(str, harmed), "--yes")
     assert [path.name[:4] for path in (console.home / "runs").iterdir()] == [f"{new.json()['id']:04d}"]
     assert not list((console.home / "pending").iterdir())
 

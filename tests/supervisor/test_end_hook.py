@@ -83,8 +83,8 @@ def test_a_broken_hook_is_logged_and_changes_nothing_of_the_run(
     assert run_cli("run", "exec", "--", "true").code == 0
     log = run_cli.folder(1) / "supervisor.log"
     wait_for(lambda: log.exists() and said in log.read_text(), "the supervisor's message")
-    run = run_cli.run(1)
-    assert run is not None and run.state == "succeeded"
+    run = run_cli.row(1)
+    assert run.state == "succeeded"
 
 
 def test_doctor_says_what_is_wrong_with_hooks(run_cli: Console) -> None:

@@ -62,8 +62,7 @@ def test_run_that_goes_on_while_its_database_is_lost_comes_back(run_cli: Console
         return run is not None and run.ended
 
     wait_for(has_ended, "its end")
-    run = run_cli.run(number)
-    assert run is not None
+    run = run_cli.row(number)
     assert (run.state, run.exit_code) == ("failed", 5)
 
 

@@ -88,8 +88,7 @@ def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_chang
 ) -> None:
     limit = str(libraries_mib + 300)
     limited = ("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--memory-limit", limit, "--force")
-    done = run_cli(*limited, env=ONE_THREAD)
-    assert done.code == 0, done.out + done.err
+    done = run_cli.must(*limited, env=ONE_THREAD)
     no_traceback(run_cli, done)
     assert re.search(r"after out of memory: entity_chunk 60000 → 8192 \(exact: fewer", done.err)
     assert re.search(
@@ -116,8 +115,7 @@ def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_th
 ) -> None:
     """The limit falls on the running worker, from outside: its next allocation fails, wherever that is."""
     small = ("--dataset", "nations", *SMALL, "--num-epochs", "60", "--entity-chunk", "8192")
-    plain = run_cli("run", "train", *small, env=ONE_THREAD)
-    assert plain.code == 0, plain.err
+    run_cli.must("run", "train", *small, env=ONE_THREAD)
     started = run_cli("run", "train", *small, "--detach", env=ONE_THREAD)
     assert started.out.strip() == "2"
     folder = Path(run_cli.show(2)["path"])
@@ -205,8 +203,7 @@ def test_a_worker_without_memory_for_its_libraries_ends_at_once_in_one_sentence(
 def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_gpu(run_cli: Console) -> None:
     script = "import sys; x = bytearray(int(sys.argv[1]) << 20); print(len(x))"
     args = ("--memory-limit", "100", "--on-oom", "mib=300,10", "--", "python3", "-c", script, "{mib}")
-    done = run_cli("run", "exec", *args)
-    assert done.code == 0, done.out + done.err
+    run_cli.must("run", "exec", *args)
     assert [a["outcome"] for a in run_cli.show(1)["attempt"]] == ["out_of_memory", "succeeded"]
     refused = run_cli("run", "exec", "--memory-limit", "100", "--gpu-memory", "10", "--", "true")
     assert refused.code == 2
@@ -246,8 +243,7 @@ def test_a_tracing_in_fewer_tests_blocks_and_entities_at_a_time_finds_the_same_s
     run_cli: Console,
 ) -> None:
     """A run on the OOM fallbacks' last exact fallback, against one that never left the ground."""
-    trained = run_cli(*("run", "train", "--dataset", "nations", *SMALL), env=ONE_THREAD)
-    assert trained.code == 0, trained.err
+    run_cli.must(*("run", "train", "--dataset", "nations", *SMALL), env=ONE_THREAD)
     found = []
     for number, options in ((2, ""), (3, "block = 16\nentity_chunk = 5\ntests_at_once = 1\n")):
         dry = (
@@ -268,8 +264,7 @@ def test_a_tracing_in_fewer_tests_blocks_and_entities_at_a_time_finds_the_same_s
         if options:
             text = re.sub(r"(?m)^(block|entity_chunk|tests_at_once) = .*\n", "", text)
         job.write_text(text.replace("[options]\n", f"[options]\n{options}"))
-        done = run_cli("run", str(job), env=ONE_THREAD)
-        assert done.code == 0, done.out + done.err
+        run_cli.must("run", str(job), env=ONE_THREAD)
         option = {one["name"]: one["applied"] for one in run_cli.show(number)["option"]}
         assert option["block"] == ("16" if options else "256")
         results = Path(run_cli.show(number)["path"]) / "results" / "tracin.json"

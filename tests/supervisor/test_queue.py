@@ -35,8 +35,7 @@ def start(run_cli: Console, standin: StandIn) -> Callable[..., int]:
     environment = {name: value for name, value in standin.environment().items() if "KGOPS" in name}
 
     def start(*flags: str, command: tuple[str, ...] = SLEEP) -> int:
-        done = run_cli("run", "--detach", "exec", *flags, "--", *command, env=environment)
-        assert done.code == 0, done.err
+        done = run_cli.must("run", "--detach", "exec", *flags, "--", *command, env=environment)
         return int(done.out)
 
     return start
@@ -52,8 +51,7 @@ def test_two_runs_share_a_gpu_and_a_third_starts_by_itself_when_there_is_room(
     third = start("--gpu", "0", "--gpu-memory", "6000")
     run_cli.running(first)
     run_cli.running(second)
-    waiting = run_cli.run(third)
-    assert waiting is not None
+    waiting = run_cli.row(third)
     assert waiting.state == "queued"
     assert waiting.reason == f"runs {first} and {second}, which reserve 12,000 MiB"
     _end(run_cli, first)  # by a signal to its worker: no command of kgops is given from here on
@@ -69,8 +67,7 @@ def test_a_small_run_does_not_overtake_a_large_one_that_waits_for_the_same_gpu(
     small = start("--gpu", "0", "--gpu-memory", "100")
     run_cli.running(first)
     assert _state(run_cli, large) == _state(run_cli, small) == "queued"
-    reason = run_cli.run(small)
-    assert reason is not None
+    reason = run_cli.row(small)
     assert reason.reason == f"run {large}, which is earlier in the queue"
 
 
@@ -89,8 +86,8 @@ def test_memory_of_somebody_else_is_not_promised_to_runs(
     standin.show(Machine((t4(used_mib=6675, processes=((999_999_999, 6675),)),)))
     small, large = (start("--gpu", "0", "--gpu-memory", mib) for mib in ("6000", "8000"))
     run_cli.running(small)
-    waiting = run_cli.run(large)
-    assert waiting is not None and waiting.state == "queued"
+    waiting = run_cli.row(large)
+    assert waiting.state == "queued"
     assert waiting.reason == (f"run {small}, which reserves 6,000 MiB, and 6,675 MiB that another user holds")
 
 
@@ -110,8 +107,8 @@ def test_what_a_run_uses_of_its_reservation_counts_once(
     uses(6500)  # above its reservation: 14,909 - 2,000 - 6,500 - 6,900 = -491
     run_cli("stop", str(second))
     third = start("--gpu", "0", "--gpu-memory", "6900")
-    waiting = run_cli.run(third)
-    assert waiting is not None and waiting.reason == (
+    waiting = run_cli.row(third)
+    assert waiting.reason == (
         f"run {first}, which reserves 6,000 MiB and uses 500 MiB more, and 2,000 MiB that another user holds"
     )
 
@@ -147,8 +144,7 @@ def test_a_run_gets_several_gpus_together_or_waits_for_them(
     late = start("--gpu", "auto", "--gpu-memory", "100")
     run_cli.running(middle)
     run_cli.running(both)
-    waiting = run_cli.run(every)
-    assert waiting is not None
+    waiting = run_cli.row(every)
     assert waiting.reason == (
         f"3 GPUs: run {both}, which has it to itself, on GPU 0; run {middle}, which reserves 9,000 MiB, on GPU 1; "
         f"run {both}, which has it to itself, on GPU 2"
@@ -169,10 +165,8 @@ def test_a_driver_that_takes_its_time_delays_no_stop(
     number = start("--gpu", "0")
     run_cli.running(number)
     standin.show(Machine((t4(),), delay_ms=1500))
-    done = run_cli("stop", str(number), "--grace", "1")
-    assert done.code == 0
-    ended = run_cli.run(number)
-    assert ended is not None
+    run_cli.must("stop", str(number), "--grace", "1")
+    ended = run_cli.row(number)
     assert ended.state == "cancelled"
 
 
@@ -184,8 +178,7 @@ def test_a_driver_that_hangs_holds_up_no_command_while_runs_wait_for_it(
     run_cli.running(first)
     standin.show(Machine((t4(),), delay_ms=3_600_000))
     assert run_cli("stop", str(first), "--grace", "0", env=env).code == 0
-    waiting = run_cli.run(second)
-    assert waiting is not None
+    waiting = run_cli.row(second)
     assert (waiting.state, waiting.reason) == ("queued", "a GPU (the NVIDIA driver does not answer)")
     planned = run_cli("run", "train", "--dataset", "nations", "--gpu", "0", "--dry-run", env=env)
     assert (planned.code, "the NVIDIA driver does not answer" in planned.err) == (2, True)
@@ -203,8 +196,7 @@ def test_a_gpu_that_is_lost_is_waited_for(
     run_cli.running(first)
     standin.show(Machine((replace(t4(), lost=15),)))
     run_cli("runs", env=env)
-    waiting = run_cli.run(second)
-    assert waiting is not None
+    waiting = run_cli.row(second)
     assert (waiting.state, waiting.reason) == ("queued", "GPU 0, which does not answer")
     assert _state(run_cli, first) == "running"  # what its worker makes of it is the worker's
     run_cli("stop", str(first), "--grace", "0", env=env)

@@ -89,8 +89,7 @@ def test_every_screen_has_something_to_show(tour: Home) -> None:
     "command", [("compare", "1", "2", "3"), ("show", "3"), ("bench", "show", "2"), ("logs", "3")]
 )
 def test_commands_read_a_tour_as_any_history(run_cli: Console, tour: Home, command: tuple[str, ...]) -> None:
-    done = run_cli(*command, env={"KGOPS_HOME": str(tour.path)})
-    assert done.code == 0, done.err
+    done = run_cli.must(*command, env={"KGOPS_HOME": str(tour.path)})
     assert SAMPLE in done.out.lower() or MARK in done.out
 
 
@@ -175,8 +174,7 @@ def place(home: Path) -> Iterator[Path]:
 
 def test_it_is_made_beside_the_usual_home_and_removed_by_one_command(run_cli: Console, place: Path) -> None:
     before = sorted(run_cli.home.rglob("*"))
-    made = run_cli("demo", "--tour", "--quick")
-    assert made.code == 0, made.err
+    made = run_cli.must("demo", "--tour", "--quick")
     assert f"KGOPS_HOME={place} python -m kgops\n" in made.out
     assert made.out.endswith("python -m kgops demo --remove-tour\n")
     assert place.stat().st_mode & 0o777 == 0o700
@@ -184,14 +182,12 @@ def test_it_is_made_beside_the_usual_home_and_removed_by_one_command(run_cli: Co
     (place / "thesis.tex").write_text("mine")
     assert "thesis.tex" in run_cli("demo", "--remove-tour").err
     (place / "thesis.tex").unlink()
-    mine = run_cli("run", "exec", "--detach", "--", "true", env={"KGOPS_HOME": str(place)})
-    assert mine.code == 0, mine.err
+    run_cli.must("run", "exec", "--detach", "--", "true", env={"KGOPS_HOME": str(place)})
     assert "runs of your own" in run_cli("demo", "--remove-tour").err
     assert place.is_dir()
     going = all_of(place)
     assert going
-    removed = run_cli("demo", "--remove-tour", "--yes")
-    assert removed.code == 0, removed.err
+    run_cli.must("demo", "--remove-tour", "--yes")
     wait_for(lambda: not any(who.is_alive() for who in going), "all that ran there to end")
     assert not place.exists()
     assert sorted(run_cli.home.rglob("*")) == before

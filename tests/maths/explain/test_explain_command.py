@@ -84,8 +84,7 @@ def test_it_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Pat
     assert run_cli("run", "predict", *model, *named, *question).code == 0
     listed = Path(run_cli.show(1)["path"]) / "results" / "predicted_new_triples.tsv"
     new = [line.split("\t") for line in listed.read_text().splitlines()]
-    done = run_cli("run", "explain", "--from-predictions", "1", "--new", "--top", "2", "--device", "cpu")
-    assert done.code == 0, done.err
+    run_cli.must("run", "explain", "--from-predictions", "1", "--new", "--top", "2", "--device", "cpu")
     assert [[one["head"], one["relation"], one["tail"]] for one in found_in(run_cli, 2)] == new[:2]
     assert {one["known"] for one in found_in(run_cli, 2)} == {"new"}
     assert run_cli("run", "--again", "2").code == 0
@@ -102,8 +101,7 @@ def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path)
     assert run_cli("run", "predict", *model, *named, *asked).code == 0
     with (Path(run_cli.show(1)["path"]) / "results" / "predictions.csv").open(newline="") as file:
         answers = list(csv.DictReader(file))
-    done = run_cli("run", "explain", "--from-predictions", "1")
-    assert done.code == 0, done.err
+    done = run_cli.must("run", "explain", "--from-predictions", "1")
     found = found_in(run_cli, 2)
     assert [one["head"] for one in found] == [one["head"] for one in answers]
     for one, answer in zip(found, answers, strict=True):

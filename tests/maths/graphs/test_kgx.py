@@ -73,8 +73,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 def test_tables_and_json_lines_become_the_same_triples(console: Console, as_json: bool, zipped: bool) -> None:
     name = f"{as_json}{zipped}"
     write(console.cwd / f"kgx{name}", as_json=as_json, zipped=zipped)
-    done = console("data", "kgx", f"kgx{name}", "--make", f"out{name}", "--qualifiers", "--json")
-    assert done.code == 0, done.err
+    done = console.must("data", "kgx", f"kgx{name}", "--make", f"out{name}", "--qualifiers", "--json")
     counts = done.json()["counts"]
     assert {**counts, **NUMBERS} == counts and (counts["edges"], counts["nodes"]) == (4, 4)
     out = console.cwd / f"out{name}"

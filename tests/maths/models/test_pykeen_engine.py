@@ -92,8 +92,7 @@ def test_a_supervised_run_shows_curves_options_and_the_best_of_its_validations(
     run_cli: Console, tmp_path: Path
 ) -> None:
     more = ("--model", "RotatE", "--num-epochs", "4", "--validate-every", "2", "--use-gradient-checkpointing")
-    done = run_cli(*PYKEEN, *more, "--output-dir", tmp_path / "out")
-    assert done.code == 0, done.err
+    run_cli.must(*PYKEEN, *more, "--output-dir", tmp_path / "out")
     shown = run_cli.show(1)
     assert (shown["state"], shown["label"]) == ("succeeded", "nations RotatE")
     assert shown["metric"]["best_epoch"] in (2, 4)
@@ -129,8 +128,7 @@ def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(
     whole.mkdir()
     train_here(job("DistMult", **settings), whole, monkeypatch)
     flags = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    started = run_cli(*PYKEEN, "--model", "DistMult", *flags, "--detach", env={"OMP_NUM_THREADS": "1"})
-    assert started.code == 0, started.err
+    run_cli.must(*PYKEEN, "--model", "DistMult", *flags, "--detach", env={"OMP_NUM_THREADS": "1"})
 
     def in_the_middle() -> int | None:
         folder = run_cli.folder(1)

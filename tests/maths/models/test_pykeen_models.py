@@ -130,10 +130,8 @@ def test_a_run_of_pykeens_pipeline_is_traced_by_its_number(
     run_cli: Console, model: str, more: tuple[str, ...]
 ) -> None:
     small = ("--dataset", "nations", "--embedding-dim", "8", "--num-epochs", "4", "--device", "cpu")
-    done = run_cli("run", "train", "--engine", "pykeen", "--model", model, *small, *more)
-    assert done.code == 0, done.err
-    traced = run_cli("run", "tracin", "--run", "1", "--max-triples", "2", "--top-k", "3", "--device", "cpu")
-    assert traced.code == 0, traced.out + traced.err
+    run_cli.must("run", "train", "--engine", "pykeen", "--model", model, *small, *more)
+    run_cli.must("run", "tracin", "--run", "1", "--max-triples", "2", "--top-k", "3", "--device", "cpu")
     assert "score tracin, loss target" in run_cli("show", "2").out
     found = json.loads(run_cli("influences", "last", "--json", "--top-k", "1").out)
     assert found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from driving import wait_for
+from small_graph import write_graph
 
 from kgops.errors import Interrupted
 from kgops.maths.tracin.scan import Share, TopTriples
@@ -36,14 +36,7 @@ ENTITIES, RELATIONS, TRAIN, TEST = 400, 9, 12_500, 40
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A graph of its own, large enough to be cut, and a training on it in two checkpoints."""
     folder = tmp_path_factory.mktemp("trained")
-    draw = random.Random(3)
-    names = {"train": TRAIN, "test": TEST}
-    for name, many in names.items():
-        rows = {
-            (draw.randrange(ENTITIES), draw.randrange(RELATIONS), draw.randrange(ENTITIES))
-            for _ in range(many)
-        }
-        (folder / f"{name}.txt").write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in sorted(rows)))
+    write_graph(folder, 3, ENTITIES, RELATIONS, train=TRAIN, test=TEST)
     table = {
         "train": str(folder / "train.txt"),
         "embedding_dim": 16,

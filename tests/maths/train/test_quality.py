@@ -79,8 +79,7 @@ def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
         else ("--model", "DistMult", "--embedding-dim", "8")
     )
     asked = [word for name, path in files().items() for word in (f"--{name}", path)]
-    done = run_cli("run", "train", *asked, "--engine", engine, *model, *small)
-    assert done.code == 0, done.err
+    run_cli.must("run", "train", *asked, "--engine", engine, *model, *small)
     results = Path(run_cli.show(1)["path"]) / "results"
     table = json.loads((results / "test_results.json").read_text())
     by_direction = {one["name"]: one for one in table["groups"]["direction"]}
