@@ -37,8 +37,7 @@ def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlit
         {"event": "progress", "done": 1, "total": 2},
     ]
     script = "".join(f"echo {shlex.quote(json.dumps(event))} >> $KGOPS_EVENTS\n" for event in events)
-    printed = run_cli("run", "exec", "--json", "--tag", "t", "--", "sh", "-c", script)
-    assert printed.code == 0, printed.err
+    printed = run_cli.must("run", "exec", "--json", "--tag", "t", "--", "sh", "-c", script)
     run_cli("note", "1", "worth keeping")
     (listed,) = run_cli("runs", "--json").json()
     shown = run_cli.show(1)
@@ -68,21 +67,7 @@ def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlit
 
 
 def put_ended(conn: sqlite3.Connection, number: int, state: str) -> None:
-    runs.add(
-        conn,
-        number=number,
-        workload="exec",
-        label=f"label {number}",
-        profile=None,
-        state="queued",
-        folder=f"{number:04d}-exec",
-        submitted_at=time.time() - 86400 * (5 - number) - 60,
-        gpu_request=None,
-        reserved_mib=None,
-        exclusive=False,
-        predicted_mib=None,
-        spec=runs.RunSpec({}, {}, {}),
-    )
+    add(conn, number, label=f"label {number}", submitted_at=time.time() - 86400 * (5 - number) - 60)
     runs.end(conn, number, state=state, reason=None, exit_code=number, ended_at=time.time())
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import pytest
 from documented import Desk, Went, commands, of_help
+from records import add
 from test_examples_history import IMPORTS, WITH_A_HISTORY, says
 
 from kgops.maths.regress.made_flights import Sky, make_flights
@@ -294,19 +295,7 @@ def test_example_does_what_it_says_to_a_run(tmp_path: Path, line: str) -> None:
 def put_before(home: Path, number: int) -> None:
     """So that the next run has this number."""
     conn = open_writer(home / "kgops.db")
-    columns = dict.fromkeys(("profile", "gpu_request", "reserved_mib", "predicted_mib"))
-    runs.add(
-        conn,
-        number=number - 1,
-        workload="exec",
-        label="before",
-        state="queued",
-        folder=f"{number - 1:04d}-exec",
-        submitted_at=time.time(),
-        exclusive=False,
-        spec=runs.RunSpec({}, {}, {}),
-        **columns,
-    )
+    add(conn, number - 1, submitted_at=time.time())
     runs.end(conn, number - 1, state="cancelled", reason=None, exit_code=None, ended_at=time.time())
     conn.close()
 

@@ -18,6 +18,7 @@ from known_runs import (
     make,
     small,
 )
+from records import add
 
 from kgops.interchange import export
 from kgops.present.listing import Listing, Sort, delete_marked, strictly
@@ -65,21 +66,7 @@ def test_names_of_metrics_are_those_some_run_has(history: History) -> None:
 
 def test_metrics_of_an_ended_run_go_with_it_and_come_again(conn: sqlite3.Connection) -> None:
     for number in (1, 2):
-        runs.add(
-            conn,
-            number=number,
-            workload="train",
-            label="x",
-            profile=None,
-            state="queued",
-            folder=str(number),
-            submitted_at=1.0,
-            gpu_request=None,
-            reserved_mib=None,
-            exclusive=False,
-            predicted_mib=None,
-            spec=runs.RunSpec({}, {}, {}),
-        )
+        add(conn, number)
         series.append(conn, number, [series.Point("valid_mrr", 1, 0.25 * number, 1.0)])
     assert found(conn, "mrr>0.2") == [1, 2]  # as reported, before any end
     for number in (1, 2):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from driving import Console, wait_for
 from nvml_standin import Machine, StandIn, compiler, t4
+from records import FORECAST, add
 
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.run_folder import RunFolder
@@ -33,8 +34,9 @@ def test_a_context_is_what_the_driver_counts_beyond_what_torch_has_reserved_for_
     run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver, environment = machine_with_a_t4(tmp_path, monkeypatch)
-    started = run_cli("run", "--detach", "exec", "--gpu", "0", "--", "sh", "-c", RESERVES, env=environment)
-    assert started.code == 0, started.err
+    started = run_cli.must(
+        "run", "--detach", "exec", "--gpu", "0", "--", "sh", "-c", RESERVES, env=environment
+    )
     number = int(started.out)
     run_cli.running(number)
     tree = Tree(RunFolder(run_cli.folder(number)), 1)
@@ -67,29 +69,9 @@ def test_a_plan_takes_the_context_that_was_measured_on_this_gpu_with_this_driver
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, environment = machine_with_a_t4(tmp_path, monkeypatch)
-    estimate = {"parts_mib": {"weights": 500.0}}
-    forecast = {
-        "on": "Tesla T4",
-        "on_gpu": True,
-        "predicted_mib": 500.0,
-        "modelled_s": None,
-        "estimate": estimate,
-    }
-    runs.add(
-        conn,
-        number=1,
-        spec=runs.RunSpec({}, {"forecast": forecast}, {"driver": driver}),
-        workload="train",
-        label="nations",
-        profile=None,
-        state="queued",
-        folder="0001-train-nations",
-        submitted_at=0.0,
-        gpu_request=None,
-        reserved_mib=None,
-        exclusive=False,
-        predicted_mib=500.0,
-    )
+    forecast = {**FORECAST, "estimate": {"parts_mib": {"weights": 500.0}}}
+    plan = {"forecast": forecast}
+    add(conn, 1, workload="train", label="nations", predicted_mib=500.0, plan=plan, env={"driver": driver})
     conn.execute("UPDATE run SET attempts = 1 WHERE id = 1")
     with transaction(conn):
         series.append(conn, 1, [series.Point("context_mib", 1.0, 150.0, 1.0)])

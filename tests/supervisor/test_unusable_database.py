@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from driving import Console, is_clear, patience, wait_for
+from records import add
 
 from kgops.settings import Home
 from kgops.supervisor import pending, processes
-from storage import runs
 from storage.database import open_writer
 
 _STUBBORN = "trap '' TERM; echo > ready; while [ ! -e go ]; do sleep 0.05; done"
@@ -80,10 +80,7 @@ def test_launch_that_commits_meanwhile_is_not_called_lost(
     def launch_and_list(path: Path) -> list[str]:
         monkeypatch.undo()
         (home / "runs/0001-exec").mkdir()
-        spec = runs.RunSpec({}, {}, {})
-        of_gpu = {"gpu_request": None, "reserved_mib": None, "exclusive": False, "predicted_mib": None}
-        about = {"number": 1, "workload": "exec", "label": "", "profile": None, "folder": "0001-exec"}
-        runs.add(writer, **about, **of_gpu, state="queued", submitted_at=0.0, spec=spec)  # type: ignore[arg-type]
+        add(writer, 1)
         return listdir(path)
 
     monkeypatch.setattr(os, "listdir", launch_and_list)
