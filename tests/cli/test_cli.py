@@ -2,124 +2,116 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from driving import Console, wait_for
-from parsing import parse
 
-from kgops.cli import COMMANDS, group
-from kgops.cli import main as kgops
 from kgops.cli.session import Session
+from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.settings import Home
 from screens import run_calls
 from storage import runs
 from storage.database import open_writer
 
-HEAVY = ("torch", "numpy", "pykeen", "pandas", "sqlite_utils", "textual", "scipy")
+TORCH = ("torch", "numpy", "pykeen")
+HEAVY = (*TORCH, "pandas", "sqlite_utils", "textual", "scipy")
+SCREENS = """
+from screen_driving import look
+async def story(seen):
+    await seen.until_shows('1 run in all')
+    await seen.press('enter')
+    await seen.until_shows('Record')
+    await seen.press('question_mark')
+    await seen.until_shows('KEYS HERE')
+look(Path(os.environ['KGOPS_HOME']), story)
+"""
+PLANNING = """
+from kgops.workloads.job_files import read_job
+from kgops.planning.memory_estimate import job_size_of
+from kgops.planning.targets import find_targets
+from kgops.planning.planner import suggest
+job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x')
+assert suggest(job_size_of(job), find_targets('t4')[0]).fits
+"""
+COUNTING = """
+from kgops.workloads.graphs.counts import counts_of
+import kgops.planning.memory_estimate
+assert counts_of({'dataset': 'nations'}).entities == 14
+"""
+FLIGHTS = """
+from kgops.workloads.regress.sizes import flights_in
+assert not isinstance(flights_in(Path('.')), str)
+"""
 
 
-# --- help -----------------------------------------------------------------------------------------
+def typing(*lines: str) -> str:
+    return f"from kgops.cli import main\nfor line in {lines!r}: assert main(line.split()) == 0, line"
 
 
-@pytest.mark.parametrize("words", [*([name] for name in COMMANDS), ["run", "exec"]], ids=" ".join)
-def test_every_command_has_help_that_ends_with_a_runnable_example(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert kgops([*words, "--help"]) == 0
-    lines = capsys.readouterr().out.rstrip().splitlines()
-    start = max((i for i, line in enumerate(lines) if "Example:" in line), default=None)
-    assert start is not None, "no example"
-    example = shlex.split(" ".join(lines[start:]).partition("Example:")[2])
-    if words[1:] == example[1:2]:  # the short form
-        example.insert(1, words[0])
-    assert example[:2] == ["kgops", words[0]]
-    command = group.get_command(click.Context(group), words[0])
-    assert command is not None
-    if "--again" in example:
-        return  # its flags are those of a run in a home: `test_examples` starts it
-    ends = [i for i, word in enumerate(example) if i and word in ("kgops", "<")]  # another example, or input
-    parse(command, words[0], example[2 : min(ends, default=None)])
+# --- what is loaded -------------------------------------------------------------------------------
 
 
-def loaded_after(console: Console, commands: tuple[tuple[str, ...], ...], of: tuple[str, ...]) -> str:
-    """Which modules `of` these a console has loaded once it has done all commands, as a list is written."""
-    code = (
-        f"import sys\nfrom kgops.cli import main\nfor args in {commands!r}:\n    assert main([*args]) == 0, args\n"
-        f"print('LOADED', [m for m in {of!r} if m in sys.modules])\n"
-    )
+@pytest.mark.parametrize(
+    ("code", "unwanted"),
+    [
+        (typing("--help", "runs", "runs --json", "show 1", "logs 1", "tag 1 x", "feed --json"), HEAVY),
+        (
+            typing("runs --json"),
+            ("kgops.jobs.job", "kgops.planning", "kgops.gpus", "importlib.metadata", "importlib.resources"),
+        ),
+        # It idles for days: each of these is a half to three megabytes.
+        (
+            "from kgops.supervisor import supervise",
+            (
+                *("difflib", "threading", "hashlib", "ctypes", "subprocess", "shutil", "storage.transfer"),
+                *("kgops.workloads.registry", "kgops.jobs.option_reading", *HEAVY),
+            ),
+        ),
+        # The feed's thread and the hosts' thread import these behind the first frame.
+        (
+            "import kgops.cli.tui, screens.app, screens.dashboard, screens.hosts",
+            (
+                *("kgops.supervisor.process_tree", "kgops.present.overview", "kgops.present.gpus"),
+                *("kgops.gpus.nvml", "kgops.hosts.connection", "screens.feed_reader", "storage.runs"),
+                *("sqlite3", "textual.drivers.web_driver"),
+            ),
+        ),
+        # What a dashboard and a run's page have no use for is read by those who wait for them.
+        (
+            SCREENS,
+            (
+                *(*TORCH, "pandas", "scipy", "sqlite_utils", "kgops.experiments", "kgops.gpus.facts"),
+                *("kgops.gpus.known", "kgops.planning.targets", "kgops.workloads.registry"),
+            ),
+        ),
+        (PLANNING, TORCH),
+        (COUNTING, TORCH),
+        (FLIGHTS, TORCH),
+    ],
+    ids=("commands", "listing", "supervisor", "first frame", "screens", "planning", "counting", "flights"),
+)
+def test_nothing_heavy_is_loaded(run_cli: Console, code: str, unwanted: tuple[str, ...]) -> None:
+    run_cli("run", "exec", "--", "true")
+    make_flights(run_cli.cwd, 1, Sky(frames=10, size=8))
+    is_bare = "supervise" in code  # as it runs: without site-packages
+    paths = [str(folder) for folder in Path(__file__).parents[1:3]]
+    before = f"import sys; sys.path[:0] = {paths!r}\n"
+    before += "" if is_bare else "import os; from pathlib import Path\n"
+    after = f"print('LOADED', [name for name in {unwanted!r} if name in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=console.environment(),
-        cwd=console.cwd,
+        [sys.executable, *(("-I", "-S") if is_bare else ()), "-c", f"{before}{code}\n{after}"],
+        env=run_cli.environment(),
+        cwd=run_cli.cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
-    assert "LOADED" in done.stdout, done.stdout + done.stderr
-    return done.stdout.rpartition("LOADED ")[2].strip()
-
-
-def test_console_commands_load_nothing_heavy(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-    of_a_run = (("show", "1"), ("logs", "1"), ("tag", "1", "x"))
-    commands = (("--help",), ("runs",), ("runs", "--json"), *of_a_run, ("feed", "--json"))
-    assert loaded_after(run_cli, commands, HEAVY) == "[]"
-
-
-def test_a_listing_loads_nothing_of_jobs_and_plans(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-    plans = ("kgops.jobs.job", "kgops.planning", "kgops.gpus", "importlib.metadata", "importlib.resources")
-    assert loaded_after(run_cli, (("runs", "--json"),), plans) == "[]"
-
-
-def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
-    """It idles for days: each of these is a half to three megabytes."""
-    root = Path(__file__).parents[2]
-    unwanted = (
-        "difflib",
-        "threading",
-        "hashlib",
-        "ctypes",
-        "subprocess",
-        "shutil",
-        "kgops.workloads.registry",
-        "kgops.jobs.option_reading",
-        "storage.transfer",
-        *HEAVY,
-    )
-    code = (
-        f"import sys; sys.path[:0] = [{str(root)!r}]; from kgops.supervisor import supervise; "
-        f"print([name for name in {unwanted!r} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stdout + done.stderr
-
-
-def test_first_frame_waits_for_no_module_that_only_reads() -> None:
-    """The feed's thread and the hosts' thread import these behind the first frame."""
-    late = (
-        *(
-            "kgops.supervisor.process_tree",
-            "kgops.present.overview",
-            "kgops.present.gpus",
-            "kgops.gpus.nvml",
-            "screens.feed_reader",
-        ),
-        *("storage.runs", "sqlite3", "kgops.hosts.connection", "textual.drivers.web_driver"),
-    )
-    code = (
-        "import sys, kgops.cli.tui, screens.app, screens.dashboard, screens.hosts\n"
-        f"print([name for name in {late!r} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stdout + done.stderr
+    assert done.stdout.endswith("LOADED []\n"), done.stdout + done.stderr
 
 
 # --- exit codes -----------------------------------------------------------------------------------
@@ -142,8 +134,7 @@ def test_exit_code_says_how_the_run_ended(
     done = run_cli("run", "exec", "--", "sh", "-c", script)
     assert done.code == code, done.err
     assert f"run 1 {state}" in done.out
-    run = run_cli.run(1)
-    assert run is not None
+    run = run_cli.row(1)
     assert run.state == state
     assert reason is None or reason in (run.reason or "")
 
@@ -239,8 +230,7 @@ def test_run_gets_null_stdin_its_folder_and_its_number(run_cli: Console) -> None
 
 def test_dry_run_prints_a_job_that_can_be_run_and_records_nothing(run_cli: Console) -> None:
     args = ("run", "exec", "--label", 'odd "label" \\', "--on-oom", "n=4,2", "--grace", "2.5")
-    shown = run_cli(*args, "--dry-run", "--", "echo", "{n}", "a b")
-    assert shown.code == 0
+    shown = run_cli.must(*args, "--dry-run", "--", "echo", "{n}", "a b")
     assert shown.out.endswith("# echo 4 'a b'\n")
     assert not list((run_cli.home / "runs").iterdir())
     table = tomllib.loads(shown.out)
@@ -261,8 +251,7 @@ def test_job_file_of_this_folder_is_the_default_and_any_other_can_be_named(run_c
 
 
 def test_without_a_job_file_the_demo_is_the_default_job(run_cli: Console) -> None:
-    shown = run_cli("run", "--dry-run")
-    assert shown.code == 0
+    shown = run_cli.must("run", "--dry-run")
     assert "starting the demo job" in shown.err
     assert tomllib.loads(shown.out)["label"] == "demo"
 
@@ -307,8 +296,7 @@ def test_again_and_a_sweep_repeat_a_run_on_its_own_data_from_any_folder(
         'workload = "train"\n[train]\ntrain = "t.txt"\nembedding_dim = 16\noutput_channels = 2\nnum_epochs = 1\n'
         'device = "cpu"\n'
     )
-    first = run_cli("run", "job.toml")
-    assert first.code == 0, first.err
+    run_cli.must("run", "job.toml")
     for words in (("run", "--again", "1"), ("run", "sweep", "1", "--vary", "seed=7,8")):
         assert run_cli(*words, cwd=elsewhere).code == 0
     session = Session(Home(run_cli.home), open_writer(run_cli.home / "kgops.db"))

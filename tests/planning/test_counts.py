@@ -6,13 +6,10 @@ import gzip
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from driving import patience
 
 from kgops.jobs.bundled import BUNDLED
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
@@ -124,15 +121,6 @@ def test_what_cannot_be_counted_is_unknown_and_never_an_error(tmp_path: Path) ->
     assert counts_of({"train": str(broken)}) is None
     assert counts_of({"train": str(tmp_path / "missing.tsv")}) is None
     assert counts_of({}) is None
-
-
-def test_counting_loads_no_torch() -> None:
-    code = (
-        "import sys; from kgops.workloads.graphs.counts import counts_of; import kgops.planning.memory_estimate;"
-        "assert counts_of({'dataset': 'nations'}).entities == 14;"
-        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'pykeen')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=patience(), check=False).returncode == 0
 
 
 def test_what_another_kgops_remembered_is_counted_anew(tmp_path: Path) -> None:

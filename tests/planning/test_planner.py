@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -223,21 +221,6 @@ def test_a_plan_looks_at_few_settings(workload: str, most: int, wide_graph: Path
     assert isinstance(subject, JobSize)
     for gpu in ("t4", "h200", "a10"):
         assert calls_of(partial(suggest, subject, find_targets(gpu)[0])) < most, gpu
-
-
-def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
-    code = (
-        "import sys; from kgops.workloads.job_files import read_job;"
-        "from kgops.planning.memory_estimate import job_size_of;"
-        "from kgops.planning.targets import find_targets; from kgops.planning.planner import suggest;"
-        "job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x');"
-        "assert suggest(job_size_of(job), find_targets('t4')[0]).fits;"
-        "print(sorted({'torch', 'numpy', 'pykeen'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout.strip() == "[]"
 
 
 # What is to spare at a number, where the largest that fits is `edge`.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from disks import small_disk
 from driving import Console
 from nvml_standin import Machine, StandIn, cuda_build, t4
 from screen_driving import Seen, look, shown_at
@@ -259,47 +258,17 @@ def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_p
     assert any("RECENT" in line for line in lines)
 
 
-def test_screens_load_nothing_heavy(run_cli: Console) -> None:
-    """Nor what a dashboard and a run's page have no use for: it is read by those who wait for them."""
-    planning = ("kgops.gpus.facts", "kgops.gpus.known", "kgops.planning.targets", "kgops.workloads.registry")
-    heavy = ("torch", "numpy", "pykeen", "pandas", "scipy", "sqlite_utils", "kgops.experiments", *planning)
-    run_cli("run", "exec", "--", "true")
-    code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-        "from pathlib import Path\nfrom screen_driving import Seen, look\n"
-        "async def story(seen):\n"
-        "    await seen.until_shows('1 run in all')\n    await seen.press('enter')\n"
-        "    await seen.until_shows('Record')\n    await seen.press('question_mark')\n"
-        "    await seen.until_shows('KEYS HERE')\n"
-        f"look(Path({str(run_cli.home)!r}), story)\n"
-        f"print([name for name in {heavy!r} if name in sys.modules])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=run_cli.environment(), capture_output=True, text=True
-    )
-    assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
-
-
 def test_a_disk_that_is_nearly_full_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path / "small"
-    home.mkdir(mode=0o700)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "kgops-test", home], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("cannot mount a small disk here")
-    try:
-        monkeypatch.setenv("KGOPS_HOME", str(home))
-        console = Console(home, tmp_path)
+    with small_disk(tmp_path / "small", "size=64m") as disk:
+        monkeypatch.setenv("KGOPS_HOME", str(disk.path))
+        console = Console(disk.path, tmp_path)
         console("run", "exec", "--", "true")
 
         async def story(seen: Seen) -> None:
             await seen.until_shows("less than 256 MiB free on the disk of")
 
-        look(home, story)
+        look(disk.path, story)
         console.close()
-    finally:
-        subprocess.run(["umount", "--lazy", home], check=True)
 
 
 def test_a_database_that_cannot_be_read_is_named_with_what_to_do(home: Path) -> None:
