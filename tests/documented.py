@@ -161,6 +161,27 @@ class Desk:
         return found
 
 
+class Reader:
+    """Somebody who types a page's lines from the top, as far as a test asks."""
+
+    def __init__(self, desk: Desk, lines: list[Typed]) -> None:
+        self.desk, self.lines = desk, lines
+
+    def typed(self, line: Typed) -> Went:
+        """A recipe trains for a few epochs: that all of them reach what is published, a test of its own looks at."""
+        for each in self.lines[: self.lines.index(line) + 1]:
+            if each.line not in self.desk.went:
+                shorter = " --num-epochs 8" if "--recipe" in each.line else ""
+                self.desk.went[each.line] = self.desk.type(each.line + shorter)
+        return self.desk.went[line.line]
+
+
+def at_a_desk(folder: Path, lines: list[Typed]) -> Iterator[Reader]:
+    reader = Reader(Desk.at(folder), lines)
+    yield reader
+    reader.desk.close()
+
+
 # --- what is shown, beside what is printed --------------------------------------------------------
 
 

@@ -22,8 +22,7 @@ def test_stop_asks_first_and_a_worker_that_answers_is_cancelled_not_succeeded(ru
     done = run_cli("stop", str(number))
     assert (done.code, done.out) == (0, f"run {number}: cancelled\n")
     assert b"saved" in log.read_bytes()
-    run = run_cli.run(number)
-    assert run is not None
+    run = run_cli.row(number)
     assert (run.state, run.exit_code) == ("cancelled", 0)
     assert run_cli("run", "exec", "--", "true").code == 0  # nothing of it stands in the way
 
@@ -154,23 +153,3 @@ def test_worker_knows_that_its_run_was_forced_also_after_a_resume(run_cli: Conso
 
 
 # --- the queue ------------------------------------------------------------------------------------
-
-
-def test_exclusive_run_waits_for_others_and_starts_by_itself(run_cli: Console) -> None:
-    gate = run_cli.cwd / "gate"
-    waiting = f"while [ ! -e {shlex.quote(str(gate))} ]; do sleep 0.05; done"
-    first = run_cli.detach("sh", "-c", waiting)
-    second = run_cli.detach("sh", "-c", waiting)
-    alone = run_cli.detach("true", flags=("--exclusive",))
-    last = run_cli.detach("true")
-    for number in (first, second):
-        run_cli.running(number)
-    states = {run["id"]: (run["state"], run["reason"]) for run in run_cli("runs", "--json").json()}
-    assert states[alone] == ("queued", "this machine's CPUs to itself (in use by 1, 2)")
-    assert states[last][0] == "queued"  # nobody overtakes
-    gate.touch()
-    ends = {number: run_cli.ended(number) for number in (first, second, alone, last)}
-    assert [run.state for run in ends.values()] == ["succeeded"] * 4
-    begun, before = ends[alone].started_at, [ends[first].ended_at, ends[second].ended_at]
-    assert begun is not None
-    assert all(end is not None and end <= begun for end in before)

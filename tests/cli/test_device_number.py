@@ -59,8 +59,7 @@ def test_a_numbered_device_waits_for_its_gpu_as_any_run_does(
     assert WAITS in kgops("run", *TRAIN, *by[0], "--dry-run").out
     rows = []
     for words in by:
-        run = run_cli.run(int(kgops("run", *TRAIN, *words, "--detach").out))
-        assert run is not None
+        run = run_cli.row(int(kgops("run", *TRAIN, *words, "--detach").out))
         rows.append((run.state, run.gpu_request, run.gpu, run.reserved_mib, run.reason))
     assert rows[0][:3] == ("queued", "0", None)
     assert rows[0][3] is not None and rows[0][4] == "14,100 MiB that another user holds, on GPU 0"
@@ -83,6 +82,7 @@ def test_a_numbered_device_is_planned_for_that_gpu_and_gets_it(
     shown = run_cli.show(run.id)
     assert shown["job"]["train"]["device"] == f"cuda:{number}"  # as it was asked
     assert (shown["plan"]["forecast"]["on"], shown["reserved_mib"]) == (title, run.reserved_mib)
+    assert run.reserved_mib == pytest.approx(shown["predicted_mib"] * 1.1, abs=1)
 
 
 def test_job_files_of_every_workload_reserve_the_gpu_they_number(

@@ -15,7 +15,7 @@ from pathlib import Path
 import dated_benchmarks
 import pytest
 from documented import Desk, Went
-from driving import Terminal, patience
+from driving import patience
 
 from kgops.settings import Home
 from kgops.supervisor.import_record import put_record
@@ -155,15 +155,6 @@ def test_what_was_exported_or_lies_in_a_folder_is_imported(history: Desk, tmp_pa
     assert of_runs.out.count(": imported ") == 3
     assert len(json.loads(desk.type("kgops bench show --json").out)) >= 1
     desk.close()
-
-
-def test_example_opens_the_screens(history: Desk) -> None:
-    words = history.console.argv("tui")
-    terminal = Terminal(words, history.environment(), history.folder)
-    terminal.wait_for_text(b"kgops")
-    terminal.type(b"q")
-    assert terminal.wait() == 0
-    terminal.close()
 
 
 def test_example_serves_the_screens(history: Desk) -> None:

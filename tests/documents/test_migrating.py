@@ -160,6 +160,10 @@ def test_a_tracing_writes_what_was_asked_for_whole(reader: Reader, line: str) ->
         assert summary["total"] == pytest.approx(sum(scores), rel=1e-6)
         assert summary["mean"] == pytest.approx(sum(scores) / len(scores), rel=1e-6)
         assert summary["largest"] == pytest.approx(scores[0], rel=1e-6)
+        assert summary["largest_triple"]["head"] == body["self_influences"][0]["head"]
+        assert f"self-influence of {len(scores):,} training triples" in done.out
+        refused = reader.desk.console("influences", str(reader.number(line)))
+        assert refused.code == 2 and "self_influence" in refused.err
         if "--csv-output" in flags:
             rows = [float(row["TracInScore"]) for row in reader.csv(flags["--csv-output"])]
             assert rows == pytest.approx(scores, rel=1e-6)
@@ -222,6 +226,17 @@ def options(reader: Reader, line: str) -> dict[str, tuple[str | None, str | None
     """What took effect, and why nothing else did."""
     reader.typed(line)
     return {one["name"]: (one["applied"], one["reason"]) for one in reader.show(line)["option"]}
+
+
+def test_what_buys_nothing_is_said(reader: Reader) -> None:
+    mixed = next(line for line in TRAININGS if "--num-workers" in line)
+    applied, reason = options(reader, mixed)["num_workers"]
+    assert applied == "0" and reason and "nothing to load" in reason
+    assert "there is nothing to load" in reader.desk.type(f"kgops show {reader.number(mixed)}").out
+    found = options(reader, next(line for line in TRACINGS if "--use-torch-compile" in line))
+    for name in ("gradient_checkpointing", "compile"):
+        assert found[name][0] == "off" and found[name][1], name
+    assert found["vectorized_gradients"][0] == "on" and found["devices"][0] == "1"
 
 
 def test_a_second_training_into_a_folder_leaves_no_checkpoint_of_the_first(reader: Reader) -> None:
@@ -309,5 +324,8 @@ def test_a_flag_that_no_line_of_the_page_has_is_run_too(
     assert went.code == 0, went.err
     ((name, value),) = tomllib.loads(line).items()
     (run,) = json.loads(reader.desk.type("kgops runs --limit 1 --json").out)
-    requested = {one["name"]: one["requested"] for one in reader.desk.console.show(run["id"])["option"]}
-    assert requested[name] == {True: "on", False: "off"}.get(value, str(value))
+    (one,) = (one for one in reader.desk.console.show(run["id"])["option"] if one["name"] == name)
+    assert one["requested"] == {True: "on", False: "off"}.get(value, str(value))
+    assert one["applied"] == one["requested"] or one["reason"], "it buys nothing, and nobody says so"
+    if flag in ("--disable-vectorized-gradients", "--disable-test-gradient-caching"):
+        assert one["applied"] == "on"

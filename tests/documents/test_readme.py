@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import pytest
 from documented import (
     ROOT,
     Desk,
+    Reader,
     Typed,
-    Went,
+    at_a_desk,
     commands,
     document_pages,
     in_sentences,
@@ -47,26 +47,12 @@ SCRIPTS = {
 }
 
 
-@dataclass
-class Session:
-    """The lines of the session, each typed once, after those above it."""
-
-    here: Desk
-
-    def went(self, typed: Typed) -> Went:
-        for each in SESSION[: SESSION.index(typed) + 1]:
-            if each.line not in self.here.went:
-                self.here.went[each.line] = self.here.type(each.line)
-        return self.here.went[typed.line]
-
-
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    here = Desk.at(tmp_path_factory.mktemp("here"))
-    for name, text in SCRIPTS.items():
-        (here.folder / name).write_text(text)
-    yield Session(here)
-    here.close()
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    for reader in at_a_desk(tmp_path_factory.mktemp("here"), SESSION):
+        for name, text in SCRIPTS.items():
+            (reader.desk.folder / name).write_text(text)
+        yield reader
 
 
 def named(typed: object) -> str:
@@ -74,27 +60,27 @@ def named(typed: object) -> str:
 
 
 @pytest.mark.parametrize("typed", SESSION, ids=named)
-def test_a_line_of_the_session_prints_what_is_shown_below_it(session: Session, typed: Typed) -> None:
-    went = session.went(typed)
+def test_a_line_of_the_session_prints_what_is_shown_below_it(session: Reader, typed: Typed) -> None:
+    went = session.typed(typed)
     assert went.code == 0, went.err
     assert unlike(typed.shown, went.err + went.out) is None, went.err + went.out
     assert not went.written
 
 
-def test_what_the_session_leaves_is_what_it_says(session: Session) -> None:
-    session.went(SESSION[-1])
-    show = session.here.console.show
+def test_what_the_session_leaves_is_what_it_says(session: Reader) -> None:
+    session.typed(SESSION[-1])
+    show = session.desk.console.show
     assert [show(number)["state"] for number in (1, 2, 3, 4)] == ["succeeded"] * 3 + ["cancelled"]
-    table = (session.here.run(2) / "results/tracin.csv").read_text().splitlines()
+    table = (session.desk.run(2) / "results/tracin.csv").read_text().splitlines()
     assert len(table) == 1 + 100
     assert "; score tracin, loss target." in json.dumps(show(2))
 
 
 def test_a_profile_without_its_gpu_keeps_what_applies_and_says_why_nothing_else_did(
-    session: Session,
+    session: Reader,
 ) -> None:
-    session.went(SESSION[0])
-    shown = session.here.console.show(1)
+    session.typed(SESSION[0])
+    shown = session.desk.console.show(1)
     told = {one["name"]: (one["requested"], one["applied"], one["reason"]) for one in shown["option"]}
     assert told["compile"] == ("default", "off", "no CUDA device")
     assert told["precision"][:2] == ("fp16", "fp32") and told["precision"][2]
@@ -102,16 +88,16 @@ def test_a_profile_without_its_gpu_keeps_what_applies_and_says_why_nothing_else_
     assert (segments["requested"], segments["applied"]) == (True, False)
     assert segments["reason"] == "no CUDA device"
     assert told["expandable_segments"] == ("on", "off", "no CUDA device")
-    log = (session.here.run(1) / "worker.log").read_text().splitlines()
+    log = (session.desk.run(1) / "worker.log").read_text().splitlines()
     assert "expandable segments: off (requested on: no CUDA device)" in log
-    written = json.loads((session.here.run(1) / "results" / "config.json").read_text())["optimizations"]
+    written = json.loads((session.desk.run(1) / "results" / "config.json").read_text())["optimizations"]
     assert set(told) <= set(written)
     assert written["expandable_segments"] == {"requested": True, "applied": False, "reason": "no CUDA device"}
 
 
-def test_the_files_that_readme_lists_are_in_every_folder_of_a_run(session: Session) -> None:
-    session.went(SESSION[0])
-    folder = session.here.run(1)
+def test_the_files_that_readme_lists_are_in_every_folder_of_a_run(session: Reader) -> None:
+    session.typed(SESSION[0])
+    folder = session.desk.run(1)
     table = REFERENCE.partition("## Where files live")[2].partition("\n## ")[0]
     names = re.findall(
         r"`([^`]+)`", " ".join(row.split("|")[1] for row in re.findall(r"^\| `.*", table, re.M))
@@ -122,7 +108,7 @@ def test_the_files_that_readme_lists_are_in_every_folder_of_a_run(session: Sessi
     for name in names:
         assert (folder / name).exists() is (name not in removed_at_end), name
     assert (folder / "results/manifest.json").is_file() and (folder / "results/checkpoints").is_dir()
-    assert session.here.home.stat().st_mode & 0o777 == 0o700
+    assert session.desk.home.stat().st_mode & 0o777 == 0o700
 
 
 # --- the table of commands and what sentences name ------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documented import ROOT, Desk, Typed, Went, page, typed_in, unlike
+from documented import ROOT, Reader, Typed, at_a_desk, page, typed_in, unlike
 from driving import Console
 
 from kgops.maths.predict.answer_files import must_have_parquet
@@ -49,27 +49,6 @@ def put_drugs(folder: Path, *, with_ids: bool) -> None:
     (folder / "nodes.tsv").write_text(f"id\ttype\n{types}")
     (folder / "other.txt").write_text("".join(f"{label[h]}\t{r}\t{label[t]}\n" for h, r, t in rows[:5]))
     (folder / "questions.tsv").write_text(f"{label['Prednisolone']}\ttreats\t?\n?\ttreats\t{label['gout']}\n")
-
-
-class Reader:
-    """Somebody who types a page's lines from the top, as far as a test asks."""
-
-    def __init__(self, desk: Desk, lines: list[Typed]) -> None:
-        self.desk, self.lines = desk, lines
-
-    def typed(self, line: Typed) -> Went:
-        """A recipe trains for a few epochs: that all of them reach what is published, a test of its own looks at."""
-        for each in self.lines[: self.lines.index(line) + 1]:
-            if each.line not in self.desk.went:
-                shorter = " --num-epochs 8" if "--recipe" in each.line else ""
-                self.desk.went[each.line] = self.desk.type(each.line + shorter)
-        return self.desk.went[line.line]
-
-
-def at_a_desk(folder: Path, lines: list[Typed]) -> Iterator[Reader]:
-    reader = Reader(Desk.at(folder), lines)
-    yield reader
-    reader.desk.close()
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +200,13 @@ def test_the_pipeline_of_the_page_about_predictions_trains_answers_and_traces(as
     assert {"final_model.pt", "predictions.csv", "predicted_new_triples.tsv"} <= files
     (summary,) = results.rglob("batch_tracin_summary.json")
     assert json.loads(summary.read_text())["successful"] == 20
+    with (results / "predictions.csv").open(newline="") as file:
+        new = [row for row in csv.DictReader(file) if row["known"] == "new"]
+    names = ("head", "relation", "tail")
+    traced = asking.desk.console("influences", number, "--json").json()
+    assert [[one[name] for name in names] for one in traced] == [
+        [one[name] for name in names] for one in new[:20]
+    ]
 
 
 def test_measurements_on_another_graph_have_the_flags_of_the_page() -> None:

@@ -12,33 +12,9 @@ from driving import patience
 from records import FIXTURES, add
 
 from storage import reports, runs
-from storage.database import SCHEMA_VERSION, integrity_problems, open_reader, open_writer
-from storage.errors import DatabaseDamaged, DatabaseMissing, DatabaseNewer, DatabaseOlder, StorageError
+from storage.database import SCHEMA_VERSION, integrity_problems, open_writer
+from storage.errors import DatabaseDamaged
 from storage.migrations import migrate
-
-
-@pytest.mark.parametrize(
-    ("version", "error", "says"),
-    [
-        (SCHEMA_VERSION + 1, DatabaseNewer, ("newer kgops", f"schema {SCHEMA_VERSION + 1}", "upgrade kgops")),
-        (7, DatabaseOlder, ("has schema 7", "kgops export", "kgops import")),
-    ],
-)
-def test_database_of_another_version_is_refused_and_left_alone(
-    version: int, error: type[StorageError], says: tuple[str, ...], home: Path
-) -> None:
-    path = home / "kgops.db"
-    conn = sqlite3.connect(path)
-    conn.execute(f"PRAGMA user_version = {version}")
-    conn.close()
-    before = path.read_bytes()
-    for opening in (open_writer, open_reader):
-        with pytest.raises(error) as caught:
-            opening(path)
-        assert caught.value.exit_code == 1
-        told = f"{caught.value.message} {caught.value.hint}"
-        assert all(text in told for text in (str(path), *says)), told
-    assert path.read_bytes() == before
 
 
 def test_database_of_the_migrations_that_the_baseline_replaced_can_be_migrated(home: Path) -> None:
@@ -105,12 +81,6 @@ def test_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> N
     }
     assert conn.execute("PRAGMA user_version").fetchone() == (0,)
     conn.close()
-
-
-def test_without_a_database_a_reader_says_so_and_makes_none(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseMissing):
-        open_reader(tmp_path / "kgops.db")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_summary_is_readable_by_plain_sqlite(home: Path, conn: sqlite3.Connection) -> None:

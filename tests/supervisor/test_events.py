@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from records import add, in_memory
 
 from kgops.jobs import events
 from kgops.supervisor.intake import Intake
 from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.run_folder import RunFolder
 from storage import attempts as store
-from storage import influences, reports, runs, series
+from storage import influences, reports, series
 
 NOW = 1000.0
 SCALARS = (
@@ -100,28 +101,9 @@ def with_hard_lines(test: Any) -> Any:
 
 @contextmanager
 def a_run(template: Path) -> Iterator[tuple[sqlite3.Connection, RunFolder]]:
-    conn = sqlite3.connect(":memory:", isolation_level=None)
-    source = sqlite3.connect(template)
-    source.backup(conn)
-    source.close()
-    runs.add(
-        conn,
-        number=1,
-        workload="exec",
-        label="x",
-        profile=None,
-        state="running",
-        folder="0001-exec",
-        submitted_at=0.0,
-        gpu_request=None,
-        reserved_mib=None,
-        exclusive=False,
-        predicted_mib=None,
-        spec=runs.RunSpec({}, {}, {}),
-    )
-    with tempfile.TemporaryDirectory() as folder:
+    with in_memory(template) as conn, tempfile.TemporaryDirectory() as folder:
+        add(conn, 1, state="running")
         yield conn, RunFolder(Path(folder))
-    conn.close()
 
 
 def intake_of(conn: sqlite3.Connection, folder: RunFolder, metric_regex: str | None = None) -> Intake:
@@ -177,6 +159,15 @@ def test_line_that_is_no_event_becomes_a_log_line() -> None:
         b'{"event": "log", "text": "a worker does not say this"}',
     ):
         assert events.read(line + b"\r\n", NOW) == events.Event(events.LOG, NOW, {"text": line.decode()})
+
+
+def test_a_memory_event_is_kept_without_what_is_no_number(empty_database: Path) -> None:
+    with a_run(empty_database) as (conn, folder):
+        line = b'{"event": "memory", "mib": {"weights": 1%s, "other": 12.5, "text": "x", "nan": NaN}}\n'
+        folder.events.write_bytes(line % (b"0" * 400))
+        intake_of(conn, folder).take_all(1, final=True)
+        kept = {one.name: one.last_value for one in series.of_run(conn, 1)}
+        assert kept["other_mib"] == 12.5 and "weights_mib" not in kept
 
 
 @pytest.mark.parametrize("word", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"null"])

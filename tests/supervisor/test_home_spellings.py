@@ -36,17 +36,6 @@ def test_home_by_two_names_has_one_worker_at_a_time_after_a_kill(run_cli: Consol
     other.close()
 
 
-def test_stop_by_another_name_of_the_home_ends_the_whole_tree(run_cli: Console, tmp_path: Path) -> None:
-    other = _linked(run_cli, tmp_path)
-    number = run_cli.detach("sh", "-c", _BEGUN + "setsid sleep 300 & wait")
-    worker = identity_in(run_cli.cwd / "pid-1")
-    assert other("stop", str(number), "--grace", "0").code == 0
-    assert run_cli.show(number)["state"] == "cancelled"
-    assert not worker.is_alive()
-    wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
-    other.close()
-
-
 def test_home_moved_while_a_run_goes_on_keeps_its_end(run_cli: Console, tmp_path: Path) -> None:
     point = """echo '{"event": "metric", "name": "x", "value": 1, "step": 1}' >&9"""
     script = f"exec 9>> $KGOPS_EVENTS; {_BEGUN} while [ ! -e go ]; do sleep 0.05; done; {point}; exit 7"

@@ -109,3 +109,19 @@ def test_nothing_to_rank_gives_no_metrics_instead_of_zeros(nations: Graph) -> No
     evaluation = Evaluator(nations.train, nations.num_entities)(model, nations.test[:0])
     assert evaluation is not None
     assert evaluation.both.to_dict()["mrr"] is None
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_ranks_of_the_same_model_are_those_of_the_cpu(nations: Graph, device: str) -> None:
+    known = torch.cat([nations.train, nations.valid, nations.test])
+    ranks = []
+    config = ConvEConfig(num_entities=14, num_relations=55, embedding_dim=32, output_channels=8)
+    for place in (device, "cpu"):
+        torch.manual_seed(3)
+        found = Evaluator(known, nations.num_entities, device=place)(ConvE(config).to(place), nations.test)
+        assert found is not None
+        ranks.append((found.head_ranks.cpu(), found.tail_ranks.cpu()))
+    for mine, theirs in zip(*ranks, strict=True):
+        # A score that differs in its last bit may swap two neighbours, no more.
+        assert (mine - theirs).abs().max() <= 1
+        assert (mine != theirs).double().mean() < 0.01

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from kgops.maths.train.losses import EntityLoss, Positives
+from kgops.maths.train.settings import resolve_precision
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)
@@ -173,3 +174,28 @@ def test_no_tensor_of_batch_times_entities_is_ever_made() -> None:
         with Sizes():  # type: ignore[no-untyped-call]
             EntityLoss(kind, 0.1, 256)(queries, entities, biases, positives, d_entities, d_biases)
     assert largest == 64 * 256
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("kind", ["bce", "softmax"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_chunks_do_not_change_a_loss_or_its_gradients(
+    device: str, kind: Literal["bce", "softmax"], precision: str
+) -> None:
+    # On a GPU as a training there computes: bf16 is not for every one.
+    dtypes = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    dtype = dtypes[resolve_precision(precision, device).applied if device == "cuda" else precision]
+    generator = torch.Generator().manual_seed(1)
+    positives = Positives(torch.arange(6).to(device), torch.randint(40, (6,), generator=generator).to(device))
+    shapes = ((6, 16), (40, 16), (40,))
+    told = []
+    for chunk in (7, 40):
+        generator.manual_seed(2)
+        inputs = [torch.randn(shape, generator=generator).to(device).requires_grad_() for shape in shapes]
+        queries, entities, biases = inputs
+        value = chunked_loss(EntityLoss(kind, 0.1, chunk, dtype), queries, entities, biases, positives)
+        value.backward()  # type: ignore[no-untyped-call]
+        told.append([value.detach(), *(one.grad for one in inputs)])
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    for mine, theirs in zip(*told, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max()))
