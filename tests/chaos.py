@@ -22,9 +22,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from chaos_actors import actors, supervisors, variables_of_all, with_variable
-from chaos_report import Report, metrics
-from chaos_truth import is_closed, untruths
+from chaos_report import (
+    Report,
+    actors,
+    is_closed,
+    metrics,
+    supervisors,
+    untruths,
+    variables_of_all,
+    with_variable,
+)
 from driving import patience, wait_for
 from gaps import GAP, Gap
 from mutants import WAITS

@@ -1,18 +1,20 @@
-"""`kgops gpus`: GPUs as they are, whose processes are on them, and every trouble by its name."""
+"""`kgops gpus`: GPUs as they are, whose processes are on them, every trouble by its name, and what changed."""
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
 import shlex
 import signal
-from collections.abc import Callable
+import termios
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving import Console, Done, end_all_of, identity_in, patience
+from driving import Console, Done, Terminal, end_all_of, identity_in, patience
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.present.formats import width_of
@@ -62,6 +64,10 @@ def test_json_has_every_metric_under_its_units_name(show_gpus: Callable[..., Don
         ("NVIDIA H200 MIG 1g.18gb", 700)
     ]
     assert [(p["gpu"], p["pid"], p["used_mib"]) for p in second["process"]] == [("1:1", 4711, 600)]
+    rows = [line.split()[:4] for line in show_gpus().out.splitlines()]
+    assert ["1:1", "MIG", "1g.18gb"] in [row[:3] for row in rows] and ["1:1", "4711"] in [
+        row[:2] for row in rows
+    ]
 
 
 HOSTILE = replace(t4("GPU-x"), name="NVIDIA [red]№ 1[/]\x1b[31m " + "x" * 80)
@@ -93,16 +99,18 @@ def test_no_gpu_is_wider_than_80_columns_and_none_carries_an_escape(
 
 
 @pytest.mark.parametrize(
-    ("code", "what", "advice"),
+    ("code", "kind", "what", "advice"),
     [
-        (9, "kernel module is not loaded", "sudo modprobe nvidia"),
-        (4, "does not let this user read it", "ls -l /dev/nvidia*"),
-        (18, "of different versions", "reboot"),
-        (999, "NVML error 999", "nvidia-smi"),
+        (9, "driver-not-loaded", "kernel module is not loaded", "sudo modprobe nvidia"),
+        (4, "no-permission", "does not let this user read it", "ls -l /dev/nvidia*"),
+        (18, "version-mismatch", "of different versions", "reboot"),
+        (15, "gpu-lost", "NVML error 15", "dmesg"),
+        (16, "reset-required", "NVML error 16", "--gpu-reset"),
+        (999, "other", "NVML error 999", "nvidia-smi"),
     ],
 )
 def test_a_driver_that_does_not_answer_says_what_it_is_and_what_to_do(
-    show_gpus: Callable[..., Done], standin: StandIn, code: int, what: str, advice: str
+    show_gpus: Callable[..., Done], standin: StandIn, code: int, kind: str, what: str, advice: str
 ) -> None:
     standin.show(Machine((t4(),), init=code))
     told = show_gpus()
@@ -112,12 +120,13 @@ def test_a_driver_that_does_not_answer_says_what_it_is_and_what_to_do(
     assert advice in said
     found = show_gpus("--json")
     assert found.code == 1
-    assert what in found.json()["problem"]["message"]
+    problem = found.json()["problem"]
+    assert problem["kind"] == kind and what in problem["message"]
     assert found.json()["gpu"] == []
 
 
 def test_a_lost_gpu_is_told_beside_the_others(show_gpus: Callable[..., Done], standin: StandIn) -> None:
-    standin.show(Machine((t4("GPU-a", used_mib=7), replace(t4("GPU-b"), lost=15))))
+    standin.show(Machine((t4("GPU-a", used_mib=7), replace(t4("GPU-b"), lost=15), t4("GPU-c"))))
     told = show_gpus()
     assert told.code == 1
     assert "fallen off the bus" in told.out
@@ -125,6 +134,9 @@ def test_a_lost_gpu_is_told_beside_the_others(show_gpus: Callable[..., Done], st
     rows = [line for line in told.out.splitlines() if re.match(r" *\d  ", line)]
     assert "Tesla T4" in rows[0]
     assert "does not answer" in rows[1]
+    assert "Tesla T4" in rows[2]
+    lost = show_gpus("--json").json()["gpu"][1]
+    assert (lost["problem"]["kind"], lost["memory_total_mib"]) == ("gpu-lost", None)
 
 
 # ---- whose processes ----
@@ -192,3 +204,65 @@ def test_ctrl_c_is_heard_while_the_driver_hangs(run_cli: Console, standin: Stand
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=patience())
     assert child.returncode == 130
+
+
+@pytest.fixture
+def watching(run_cli: Console, standin: StandIn) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(*variables: str, flags: tuple[str, ...] = ("--watch",)) -> Terminal:
+        environment = run_cli.environment(standin.environment() | {"KGOPS_HOME": str(run_cli.home)})
+        command = ["env", *variables, *run_cli.argv("gpus", *flags)]
+        opened.append(Terminal(command, environment, run_cli.cwd))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def test_watching_prints_the_page_again_when_it_changes_until_ctrl_c(
+    watching: Callable[..., Terminal], standin: StandIn
+) -> None:
+    gpus = (t4("GPU-a", used_mib=111), t4("GPU-b", used_mib=222))
+    standin.show(Machine(gpus))
+    terminal = watching()
+    terminal.wait_for_text(b"222")
+    standin.show(Machine((gpus[0], replace(gpus[1], used_mib=333))))
+    terminal.wait_for_text(b"333")
+    drawn = len(terminal.seen)
+    termios.tcsetwinsize(terminal.master, (4, 60))
+    standin.show(Machine(gpus))
+    terminal.wait_for_text(b"more lines")
+    plain = re.sub(rb"\x1b\[[\d;?]*[a-zA-Z]", b"", terminal.seen[drawn:]).decode().splitlines()
+    assert max(map(width_of, plain)) <= 60
+    terminal.type(b"\x03")
+    assert terminal.wait() == 0
+    assert b"Traceback" not in terminal.seen
+
+
+def test_on_a_terminal_the_last_line_names_the_flag_that_watches(
+    watching: Callable[..., Terminal], standin: StandIn
+) -> None:
+    standin.show(Machine((t4(),)))
+    terminal = watching(flags=())
+    assert terminal.wait() == 0
+    assert terminal.seen.endswith(b"--watch updates this every second\r\n")
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_watching_into_a_pipe_prints_each_reading_at_once(
+    run_cli: Console, standin: StandIn, flags: tuple[str, ...]
+) -> None:
+    standin.show(Machine((t4(used_mib=111),)))
+    child = run_cli.start("gpus", "--watch", *flags, env=standin.environment())
+    assert child.stdout is not None
+    read = [child.stdout.readline() for _ in range(2 if flags else 6)]
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=patience())
+    assert child.returncode == 0, err
+    assert b"\x1b" not in b"".join(read) + out
+    if flags:
+        assert json.loads(read[1])["gpu"][0]["memory_used_mib"] == 111
+    else:
+        assert sum(b" Tesla T4 " in line for line in read) == 2 and read[0] == read[3]

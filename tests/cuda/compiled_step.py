@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from cuda_values import give_bf16_to_cudnn
 from launches import launched
+from recording import Recorder
 
 from kgops.gpus.facts import facts_here
 from kgops.maths.graphs.triples import read_pykeen_dataset
@@ -44,26 +45,6 @@ BATCH = 8
 Told = tuple[tuple[Any, str | None], str, Any, Sequence[Callable[[], object]]]
 
 
-class Options:
-    """A report that keeps options alone."""
-
-    def __init__(self) -> None:
-        self.applied: dict[str, tuple[Any, str | None]] = {}
-
-    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
-        self.applied[name] = applied, reason
-
-    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None: ...
-
-    def metric(self, name: str, value: float, step: int) -> None: ...
-
-    def memory(self, **mib: float) -> None: ...
-
-    def artifact(self, path: Path, kind: str) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-
 def train(precision: str) -> Told:
     shape = planned("train", {"dataset": "nations", "embedding_dim": 32, "validate_every": 0}, precision)
     assert isinstance(shape, TrainShape)
@@ -73,7 +54,7 @@ def train(precision: str) -> Told:
     batches = Batches(
         graph.train, inverse=True, one_positive=False, batch_size=BATCH, seed=0, device="cuda"
     ).epoch(1)
-    report = Options()
+    report = Recorder()
     applied = resolve_precision(precision, "cuda")
     # The rate a number: `build_optimizer` makes it a tensor, and torch looks at its value.
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
@@ -88,7 +69,7 @@ def train(precision: str) -> Told:
     )
     step.prepare(next(batches))
     return (
-        report.applied["compile"],
+        report.options["compile"][1:],
         applied.applied,
         shape,
         [lambda: step(next(batches), want_value=False)] * 3,

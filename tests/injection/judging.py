@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attacked import Command
-from chaos_actors import supervisors
+from chaos_report import supervisors
 from consoles import Answer, Room, call, processes_of
 from interposing import KILL
 

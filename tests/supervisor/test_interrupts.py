@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from chaos_actors import actors
+from chaos_report import actors
 from driving import Console, patience, wait_for
 
 from kgops.settings import Home

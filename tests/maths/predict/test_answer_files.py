@@ -1,4 +1,4 @@
-"""Files of answers: the same text as from one object, made in memory that does not grow with the answers."""
+"""Names as people type them, questions about what nobody has, and files of answers in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,87 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import Console
+from small_graph import put_graph
 
+from kgops.errors import BadInput
+from kgops.maths.graphs.vocabulary import Vocabulary
 from kgops.maths.predict.answer_files import Answer, must_have_parquet, write_csv, write_json, write_parquet
+from kgops.maths.predict.questions import NamedVocabulary
+
+
+@pytest.fixture
+def drugs() -> NamedVocabulary:
+    names = {
+        "CHEBI:8378": "Prednisolone",
+        "CHEBI:8382": "Prednisone",
+        "C:1": "Gold",
+        "C:2": "gold",
+        "C:3": "heart_failure",
+    }
+    return NamedVocabulary("entity", Vocabulary.of(["CHEBI:8378", "CHEBI:8382", "C:1", "C:2", "C:3"]), names)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("CHEBI:8378", 0),
+        ("chebi:8382", 1),
+        ("prednisolone", 0),
+        ("PREDNISONE", 1),
+        ("Gold", 2),
+        ("gold", 3),
+        ("Heart failure", 4),
+        ("4", 4),
+    ],
+)
+def test_a_label_a_name_and_an_id_are_found(drugs: NamedVocabulary, text: str, number: int) -> None:
+    assert drugs.find(text) == number
+
+
+def test_the_nearest_names_are_offered_as_they_are_written(drugs: NamedVocabulary) -> None:
+    with pytest.raises(BadInput, match="no entity is named 'Prednisolon': did you mean 'Prednisolone' or"):
+        drugs.find("Prednisolon")
+    with pytest.raises(BadInput, match=r"no entity is named 'xyzzy'\.$"):
+        drugs.find("xyzzy")
+
+
+def test_a_name_of_several_lists_their_labels(drugs: NamedVocabulary) -> None:
+    with pytest.raises(BadInput, match="2 entities are named 'GOLD': 'C:1', 'C:2'"):
+        drugs.find("GOLD")
+
+
+def test_numbers_that_are_labels_are_no_ids() -> None:
+    numbered = NamedVocabulary("entity", Vocabulary.of(["10", "20"]), {})
+    assert numbered.find("20") == 1
+    with pytest.raises(BadInput) as refused:
+        numbered.find("1")
+    assert refused.value.hint == "the graph has 2 entities; names are label or readable name."
+
+
+def test_predict_says_that_it_can_only_guess(run_cli: Console) -> None:
+    put_graph(run_cli.cwd)
+    train = run_cli.cwd / "train.txt"
+    train.write_text(train.read_text() + "PLACE:1\tnear\tPLACE:2\nPLACE:2\tnear\tPLACE:1\n")
+    small = (
+        "--embedding-dim",
+        "16",
+        "--output-channels",
+        "2",
+        "--num-epochs",
+        "2",
+        "--checkpoint-frequency",
+        "2",
+    )
+    assert run_cli("run", "train", "--train", "train.txt", *small, "--device", "cpu").code == 0
+    asked = ("--head", "PLACE:1", "--relation", "treats", "--device", "cpu")
+    assert run_cli("run", "predict", "--run", "1", *asked).code == 0
+    shown = " ".join(run_cli("show", "2").out.split())
+    assert "question 1: no head of 'treats' has any relation in common with 'PLACE:1'" in shown
+    known = ("--head", "CHEBI:1", "--relation", "treats", "--device", "cpu")
+    assert run_cli("run", "predict", "--run", "1", *known).code == 0
+    assert "no head of" not in run_cli("show", "3").out
+
 
 ABOUT = {"model": 'a "b"\n\\.pt', "probability": None, "entities": 3}
 

@@ -1,4 +1,5 @@
-"""On a GPU no step computes anything of size on the CPU, and neither copies nor reads back within an epoch.
+"""On a GPU no step computes anything of size on the CPU, and neither copies nor reads back in an epoch. No stream reads
+what another may still write: torch's own sanitizer watches, in a process of its own, as it cannot stop.
 
 A dispatch mode sees every operation below autograd. What a run does once (reading, sending the model) is told from what
 each step does by running twice as many steps: what grows with them is a step's.
@@ -6,6 +7,7 @@ each step does by running twice as many steps: what grows with them is a step's.
 
 from __future__ import annotations
 
+import multiprocessing
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -17,21 +19,24 @@ import pytest
 import torch
 from estimate_regress import work_of
 from estimating import SilentReporter
+from recording import Recorder
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kgops.maths.graphs.triples import Graph
+from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.pairs import best_pairs
 from kgops.maths.predict.ranking import answers, probability_of
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
-from kgops.maths.tracin.loss import TARGET
-from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.tracin.loss import ONE_TO_N, TARGET
+from kgops.maths.tracin.scan import AllScores, TopTriples, scan
+from kgops.maths.train.batches import Batch
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
+from kgops.maths.train.step import TrainStep
 from kgops.workloads.job_files import read_job
 from kgops.workloads.train.models import ConvEConfig
 
@@ -89,11 +94,6 @@ def model(graph: Graph, device: str) -> ConvE:
         return ConvE(shape)
 
 
-class Nobody:
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args, **kwargs: None
-
-
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("cuda_graphs", [False, True])
 def test_more_steps_of_a_training_cross_no_more_often(
@@ -104,7 +104,7 @@ def test_more_steps_of_a_training_cross_no_more_often(
     )
 
     def train(settings: TrainSettings, folder: str) -> None:
-        fit(model(nations, "cuda"), nations, settings, tmp_path / folder, Nobody())
+        fit(model(nations, "cuda"), nations, settings, tmp_path / folder, Recorder())
 
     train(once, "warm")
     few = watched(lambda: train(once, "few"))
@@ -121,7 +121,7 @@ def test_nothing_of_size_is_computed_on_the_cpu(nations: Graph, tmp_path: Path, 
             nations,
             TrainSettings(num_epochs=2, validate_every=0),
             tmp_path,
-            Nobody(),
+            Recorder(),
         ),
         "evaluation": lambda: Evaluator(nations.train, nations.num_entities, device="cuda")(
             on_gpu, nations.test
@@ -208,3 +208,53 @@ def test_more_blocks_of_tracin_read_back_no_more_than_is_listed(nations: Graph) 
 
 
 # --- faults planted in a training's step, which the tests above would notice --------------------------
+
+
+def run(work: str, folder: Path) -> None:
+    graph = read_pykeen_dataset("nations")
+    with torch.device("cuda"):
+        model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16))
+    if work == "tracin":
+        points = [TracinCheckpoint(model.eval(), 0.1)]
+        scan(points, ONE_TO_N, graph.train, graph.test[:4], TopTriples(5))
+        return
+    if work == "another stream":
+        true = TrainStep.__call__
+
+        def step(own: TrainStep, batch: Batch, want_value: bool = True) -> Any:
+            with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+                model.entities.detach() @ model.entities.detach().t()
+            return true(own, batch, want_value)
+
+        TrainStep.__call__ = step  # type: ignore[method-assign, assignment]
+    settings = TrainSettings(num_epochs=2, batch_size=128, cuda_graphs=work == "replayed training")
+    fit(model, graph, settings, folder, Recorder())
+
+
+def sanitized(work: str, folder: Path, answers: Any) -> None:
+    from torch.cuda._sanitizer import CUDASanitizerDispatchMode, CUDASanitizerErrors
+
+    try:
+        with CUDASanitizerDispatchMode():
+            run(work, folder)
+    except CUDASanitizerErrors as error:
+        answers.put("\n".join(map(str, error.errors)))
+    else:
+        answers.put("")
+
+
+def said(work: str, folder: Path) -> str:
+    fresh = multiprocessing.get_context("spawn")
+    answers = fresh.Queue()
+    child = fresh.Process(target=sanitized, args=(work, folder, answers))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    found: str = answers.get()
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("work", ["training", "replayed training", "tracin"])
+def test_no_stream_reads_what_another_may_still_write(work: str, tmp_path: Path) -> None:
+    assert said(work, tmp_path) == ""
