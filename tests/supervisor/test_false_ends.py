@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console, all_of, is_clear
+from test_host_memory import small_group as small_group
 
 from kgops.supervisor.attempt_end import Observations, _was_killed
 from kgops.supervisor.gate import Exit
@@ -88,31 +89,18 @@ def test_only_a_sigkill_within_the_tree_can_be_the_kernels(
 
 
 def test_failing_command_is_no_out_of_memory_beside_a_kill_of_another(
-    run_cli: Console, tmp_path: Path
+    run_cli: Console, small_group: Path
 ) -> None:
     """Somebody else on the machine is killed for memory while an ordinary command fails."""
-    group = Path("/sys/fs/cgroup/memory/kgops-test-other")
-    limit = group / "memory.limit_in_bytes"
-    if not group.parent.is_dir():
-        group = Path("/sys/fs/cgroup/kgops-test-other")
-        limit = group / "memory.max"
-    try:
-        group.mkdir()
-        limit.write_text("60000000")
-    except OSError as error:
-        pytest.skip(f"cannot limit a memory cgroup here: {error}")
-    try:
-        eat = f"echo $$ > {group}/cgroup.procs; exec {sys.executable} -c 'x = bytearray(400 << 20)'"
-        # In a session of its own, and nobody's descendant: not of the run's tree.
-        other = run_cli.detach(
-            "sh", "-c", f"while [ ! -e eat ]; do sleep 0.05; done; {eat}", flags=("--attempts", "1")
-        )
-        failing = run_cli.detach("sh", "-c", "touch eat; sleep 2; exit 3", flags=("--attempts", "1"))
-        run_cli.ended(other)  # by the kernel, in a group of its own
-        ended = run_cli.ended(failing)
-        assert (ended.state, ended.reason) == ("failed", "exit code 3")
-    finally:
-        group.rmdir()
+    eat = f"echo $$ > {small_group}/cgroup.procs; exec {sys.executable} -c 'x = bytearray(400 << 20)'"
+    # In a session of its own, and nobody's descendant: not of the run's tree.
+    other = run_cli.detach(
+        "sh", "-c", f"while [ ! -e eat ]; do sleep 0.05; done; {eat}", flags=("--attempts", "1")
+    )
+    failing = run_cli.detach("sh", "-c", "touch eat; sleep 2; exit 3", flags=("--attempts", "1"))
+    run_cli.ended(other)  # by the kernel, in a group of its own
+    ended = run_cli.ended(failing)
+    assert (ended.state, ended.reason) == ("failed", "exit code 3")
 
 
 def test_a_run_whose_folder_is_away_for_a_moment_goes_on(run_cli: Console, tmp_path: Path) -> None:
