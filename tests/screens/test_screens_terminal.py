@@ -211,7 +211,9 @@ def test_each_terminal_gets_only_what_it_shows(
     assert not re.match(rb"2m|[0-9;]*;2m", failed), "an error is dimmed"
 
 
-def test_a_terminal_of_many_colours_gets_them_and_filled_curves(run_cli: Console, open_terminal: Open) -> None:
+def test_a_terminal_of_many_colours_gets_them_and_filled_curves(
+    run_cli: Console, open_terminal: Open
+) -> None:
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
     number = run_cli.detach("sh", "-c", CURVE)
     run_cli.running(number)

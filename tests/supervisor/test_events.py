@@ -165,7 +165,7 @@ def test_a_memory_event_is_kept_without_what_is_no_number(empty_database: Path) 
     with a_run(empty_database) as (conn, folder):
         line = b'{"event": "memory", "mib": {"weights": 1%s, "other": 12.5, "text": "x", "nan": NaN}}\n'
         folder.events.write_bytes(line % (b"0" * 400))
-        intake_of(conn, folder).take_all(1, final=True)
+        intake_of(conn, folder).take_all(1)
         kept = {one.name: one.last_value for one in series.of_run(conn, 1)}
         assert kept["other_mib"] == 12.5 and "weights_mib" not in kept
 
