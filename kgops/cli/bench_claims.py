@@ -100,7 +100,11 @@ def _cells(texts: list[str], width: int) -> str:
     wide = width >= WIDE
     widths = [_OPTION, _CLAIM if wide else 0, _SPEED, _MEMORY, _RESULTS if wide else _NARROW_RESULTS]
     *cells, answer = texts
-    shown = [padded(fitted(text, room), room) for text, room in zip(cells, widths, strict=True) if room]
+    shown = [
+        padded(fitted(text, room), room, right=room in (_SPEED, _MEMORY))
+        for text, room in zip(cells, widths, strict=True)
+        if room
+    ]
     return fitted(" ".join([*shown, answer]), width)
 
 
