@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from driving import QUICK, Console, Terminal
+from driving import QUICK, Console, Terminal, files_of_runs
 
 EVIL = (
     "\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;title\x07\x9b2J\x9d52;c;aGk=\x9c\u202e\u2066"
@@ -154,3 +154,25 @@ def test_names_never_become_a_shell_command_or_a_path(run_cli: Console, tmp_path
     assert run_cli("runs", "--json", "--search", "'; DROP TABLE run").json()[0]["label"] == name
     assert run_cli("runs", "--sort", "id; DROP TABLE run").code == 2
     assert not (tmp_path / "pwned").exists()
+
+
+def test_job_file_of_wrong_types_exits_2_with_all_its_problems(run_cli: Console, tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(
+        'workload = "exec"\nlabel = 3\noptoins = 1\n[exec]\ncommand = "echo hi"\nprogress_regex = "("\n'
+        '[gpu]\nexclusive = "yes"\n[limits]\nattempts = 1.5\ngrace_s = "long"\n[options]\nprecison = "fp16"\n'
+    )
+    done = run_cli("run", "job.toml")
+    assert (done.code, done.out) == (2, "")
+    for problem in (
+        "label: expected text, found the number 3",
+        "optoins: no such key; did you mean 'options'?",
+        "exec.command: expected a list of texts, found the text 'echo hi'",
+        "exec.progress_regex: not a regular expression",
+        "gpu.exclusive: expected true or false",
+        "limits.attempts: expected a whole number",
+        "limits.grace_s: expected a number",
+        "options.precison: no such option; did you mean 'precision'?",
+    ):
+        assert problem in done.err
+    assert "8 problems" in done.err
+    assert files_of_runs(run_cli) == set()

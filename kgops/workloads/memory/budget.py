@@ -16,7 +16,7 @@ _MIB = 1 << 20
 # torch's allocator on a GPU: what its cache holds beyond tensors. A worker gives cached segments back before it takes
 # more than its budget (`kgops.maths.worker.devices`).
 _SEGMENTS, _GROWING_SEGMENTS = 1.04, 1.01
-_PARTLY_USED = 22 * _MIB  # a segment of small tensors and one of larger ones
+_PARTLY_USED = 42 * _MIB  # a segment of small tensors and two of larger ones
 
 
 def times(parts: Parts, number: int) -> Parts:
