@@ -284,7 +284,7 @@ def curves(detail: RunDetail) -> Section:
 
 def quality(detail: RunDetail, rows: Sequence[Sequence[str]] | None = None) -> Section:
     """By direction, degree of the answer and relation. `rows`: more of them than the detail has."""
-    rows = rows or detail.quality
+    rows = [row for row in rows or detail.quality if len(row) == len(HEADS)]  # a host may have sent others
     longest = max((width_of(row[1]) for row in rows), default=0)
     widths = (9, min(longest, 30), 7, 6, 13, 6, 7)
     columns = [
