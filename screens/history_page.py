@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _MARK = "●"
-_ROOMY, _ROOMY_TEXT = 131, 24  # from here label and why are wider, before profiles are shown
+_ROOMY = ((143, 30), (131, 24))  # from so many columns label and why have so many, before profiles are shown
 _WIDEST = 170  # columns; longer rows are hard to follow
 _NO_RUNS = (
     "No runs yet.",
@@ -47,8 +47,9 @@ def sorts(width: int) -> list[str]:
 
 def _columns(width: int) -> RunTable:
     columns = HISTORY
-    if width >= _ROOMY:
-        columns = tuple(one.of(_ROOMY_TEXT) if one.column.grows else one for one in columns)
+    text = next((text for least, text in _ROOMY if width >= least), None)
+    if text is not None:
+        columns = tuple(one.of(text) if one.column.grows else one for one in columns)
     return RunTable(columns, min(width, _WIDEST))
 
 

@@ -33,7 +33,7 @@ from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig,
 
 _GRAPHS = ("codex-s", "fb15k-237", "kinships", "umls", "wn18rr")
 QUICK = [*_GRAPHS, *(f"{graph}-complex" for graph in _GRAPHS)]
-NAMES = sorted([*QUICK, "fb15k-237-complex-best"])
+NAMES = sorted([*QUICK, "fb15k-237-complex-best", "wn18rr-complex-best"])
 
 
 def test_the_script_recipe_trains_the_objective_of_train_pytorch(nations: Graph) -> None:

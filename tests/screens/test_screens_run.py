@@ -100,8 +100,8 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
         assert any(char in "▁▂▃▄▅▆▇█" for char in chart[-1])
         assert "valid mrr" not in seen.text  # one point is no curve
         await seen.press("tab")
-        assert seen.row_of("activations").split()[:2] == ["activations", "400.0"]
-        assert seen.row_of("weights").split()[:3] == ["weights", "200.0", "201.5"]
+        assert seen.row_of("activations").split()[:2] == ["activations", "400"]
+        assert seen.row_of("weights").split()[:3] == ["weights", "200", "202"]
         assert seen.row_of("activations").count("▇") == 2 * seen.row_of("weights").count("▇")
         assert "in validation" in seen.text
 
