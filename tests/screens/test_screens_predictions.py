@@ -96,7 +96,7 @@ def test_an_explanation_is_verified_by_one_key_and_a_yes(trained_home: Path, run
         await seen.press("V")
         await seen.until_shows("to verify the explanations of run 2?", "y yes")
         await seen.press("y")
-        await seen.until_shows("explanation 3", "mean rank of this answer")
+        await seen.until_shows("explanation 3", "RETRAINED")
 
     look(trained_home, story)
     assert runs_of(run_cli) == ["explain", "explain", "train"]
