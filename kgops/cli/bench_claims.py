@@ -63,7 +63,7 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
 
 
 WIDE = 110  # columns from which the claims have a column
-_OPTION, _CLAIM, _SPEED, _MEMORY, _RESULTS, _NARROW_RESULTS = 22, 29, 6, 11, 23, 15
+_OPTION, _CLAIM, _SPEED, _MEMORY, _RESULTS, _NARROW_RESULTS = 22, 29, 6, 11, 24, 16
 _TITLES = {"a": "TRAINING CONVE", "c": None, "b": "TRACIN", "d": "REGRESSION"}  # the loss belongs to training
 _ROW, _CLAIMED = 34, 30
 _SAME = 0.005
@@ -79,7 +79,7 @@ def lines(page: Page, width: int) -> list[str]:
     for letter, title in _TITLES.items():
         table = by_letter[letter]
         if title is not None:
-            out += ["", _cells([title, "CLAIMED", "SPEED", "MEMORY", "RESULTS", "ANSWER"], width)]
+            out += ["", _cells([title, "CLAIMED", "SPEED", "MEMORY", " RESULTS", "ANSWER"], width)]
         out += [_option(one, width) for one in table.options]
     out += _footnotes(page, width)
     for document in page.documents:
@@ -92,7 +92,8 @@ def _option(one: Measured, width: int) -> str:
     answer = f"→ {(one.answer or '').replace('use if', 'if')}"
     if one.why:
         answer = "not measured" if one.why == NOT_YET else f"not measured: {one.why}"
-    return _cells([one.name, one.claim, _ratio(one.speed), _memory(one.memory), _results(one), answer], width)
+    measured = [_ratio(one.speed), _memory(one.memory), f" {_results(one)}"]
+    return _cells([one.name, one.claim, *measured, answer], width)
 
 
 def _cells(texts: list[str], width: int) -> str:

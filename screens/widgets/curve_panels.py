@@ -230,9 +230,12 @@ def _words(name: str) -> str:
 
 
 def _across(line: str, level: Level, eighth: int, named: Container[Level]) -> list[Piece]:
-    """Draws a level's line, on the area where that reaches the `eighth` of the cell."""
+    """Draws a level's line through full cells; a cell in part filled hides it from the `eighth` on."""
     drawn = [
-        (level.sign, f"area-{level.tone}" if EIGHTHS.index(char) >= eighth else level.tone) for char in line
+        (char, "area")
+        if eighth <= EIGHTHS.index(char) < len(EIGHTHS) - 1
+        else (level.sign, f"area-{level.tone}" if char == "█" else level.tone)
+        for char in line
     ]
     name = "" if level in named else f"{level.sign} {level.name} "
     drawn[: len(name)] = [(char, level.tone) for char in name]
