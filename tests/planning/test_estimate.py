@@ -17,7 +17,6 @@ from estimating import Outcome, compare_explain, compare_tracin, compare_train, 
 from kgops.gpus.facts import GpuFacts
 from kgops.planning.corrections import Pair, accuracy, learn
 from kgops.planning.memory_estimate import predict
-from kgops.planning.planner import MARGIN
 from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.job_files import read_job
 from kgops.workloads.tracin.memory import graph_bytes
@@ -55,21 +54,14 @@ def test_trainings_take_what_was_predicted() -> None:
     judge([compare_train(draw_train(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
 
 
-_SCRATCH = 1 << 16  # bytes that kernels of a CPU may take for themselves, which differ from CPU to CPU
-
-
-def covers(outcomes: list[Outcome], less: float = 0.01) -> None:
-    """Never less than was taken, but for numpy's, Python's and kernels' own."""
-    for one in outcomes:
-        assert one.measured - one.predicted < max(less * one.measured, _SCRATCH), one
-
-
 def bounds(outcomes: list[Outcome]) -> None:
-    """It covers what was taken, and is of most jobs not much more. A MiB is forgiven: jobs are small."""
-    covers(outcomes)
+    """Never less than was taken, but for numpy's and Python's own; seldom much more. A MiB is forgiven: jobs are
+    small."""
+    lowest = min(outcomes, key=lambda outcome: outcome.error)
+    assert lowest.error > -0.01, lowest
     assert statistics.median(outcome.least_error for outcome in outcomes) < 0.1
     over = [outcome.least - outcome.measured - max(0.2 * outcome.measured, 2**20) for outcome in outcomes]
-    assert sum(one <= 0 for one in over) >= 0.8 * len(over), outcomes
+    assert sum(one <= 0 for one in over) >= 0.9 * len(over), outcomes
 
 
 def test_trainings_of_vectors_take_what_was_predicted() -> None:
@@ -85,7 +77,7 @@ def test_tracin_and_explanations_of_vectors_take_no_more_than_their_budget() -> 
     ]
     bounds([compare_tracin(setting, seed) for seed, setting in settings])
     explained = [compare_explain(replace(setting, checkpoints=1), seed) for seed, setting in settings[:6]]
-    covers(explained, less=MARGIN)  # with AVX2 alone, 5 % more was taken than with AVX-512
+    assert all(one.error > -0.01 for one in explained), explained
 
 
 def test_tracin_takes_no_more_than_its_budget() -> None:

@@ -24,6 +24,7 @@ from kgops.workloads.tracin.memory import (
     block_made,
     engines,
     keep,
+    known_triples,
     loaded,
     model_bytes,
     pairs,
@@ -79,8 +80,7 @@ def moments(s: ExplainShape, gpu: GpuFacts | None) -> Moments:
     run.add("loading", loaded(s.traced.model), Counter(checkpoint=model_bytes(s.traced.model)))
     run.held += loaded(s.traced.model)
     if not s.on_gpu:  # `KnownTriples` stays on the host
-        run.add("explain", Counter(data=(_ROW + 4 * _ID) * n))
-        run.held["data"] += (_ROW + _ID) * n
+        known_triples(run, "explain", n, answers=True)
     for parts in influences(s.traced):
         run.add("explain", parts)
     if s.retrained is not None:

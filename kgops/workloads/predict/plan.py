@@ -32,7 +32,7 @@ from kgops.workloads.plan import (
     timed,
     with_options,
 )
-from kgops.workloads.predict.job import formats_of, predict_options
+from kgops.workloads.predict.job import formats_of, lists_new_alone, predict_options
 from kgops.workloads.predict.options import (
     PREDICT_CHUNK,
     PREDICT_ENCODED,
@@ -41,7 +41,7 @@ from kgops.workloads.predict.options import (
     PREDICT_SPARE,
     PREDICT_WAITING,
 )
-from kgops.workloads.tracin.memory import loaded, model_bytes
+from kgops.workloads.tracin.memory import known_triples, loaded, model_bytes
 from kgops.workloads.train.models import ModelConfig, kernel
 from kgops.workloads.train.plan import trained_model
 
@@ -62,6 +62,7 @@ class PredictShape:
     pairs: bool
     chunk: int
     parquet: bool = False
+    new_alone: bool = False  # known answers are left out
 
     @property
     def at_once(self) -> int:
@@ -89,6 +90,7 @@ def predict_shape(job: Job, counts: Counts, model: ModelConfig, *, on_gpu: bool)
         pairs,
         min(PREDICT_CHUNK if chunk == "auto" else chunk, entities),
         ".parquet" in formats_of(settings),
+        lists_new_alone(settings) and not pairs,
     )
 
 
@@ -110,8 +112,7 @@ def moments(s: PredictShape) -> Moments:
     run.add("loading", loaded(s.model), Counter(checkpoint=model_bytes(s.model)))
     run.held += loaded(s.model)
     if not s.on_gpu:  # `KnownTriples` stays on the host
-        run.add("predict", Counter(data=(_ROW + 4 * _ID) * n))
-        run.held["data"] += (_ROW + _ID) * n
+        known_triples(run, "predict", n, answers=s.new_alone)
         run.add("writing", Counter(scores=_ANSWER * s.questions * s.listed))
     for parts in ranking(s):
         run.add("predict", parts)

@@ -30,7 +30,7 @@ from kgops.workloads.tracin.options import (
 )
 from kgops.workloads.tracin.sizes import TracinShape, compared_ways
 from kgops.workloads.train.memory import peak_memory as peak_of_training
-from kgops.workloads.train.models import ModelConfig, buffer_bytes, weight_bytes
+from kgops.workloads.train.models import ModelConfig, VectorConfig, buffer_bytes, weight_bytes
 from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_QUERIES
 from kgops.workloads.train.sizes import TrainShape
 
@@ -102,7 +102,17 @@ def model_bytes(c: ModelConfig) -> int:
 
 def loaded(c: ModelConfig, checkpoints: int = 1) -> Parts:
     """`load_point`, of each checkpoint."""
-    return Counter(weights=checkpoints * model_bytes(c))
+    biases = 4 * c.num_entities if isinstance(c, VectorConfig) else 0  # zeros, in no file
+    return Counter(weights=checkpoints * (model_bytes(c) + biases))
+
+
+def known_triples(run: Moments, phase: str, triples: int, *, answers: bool) -> None:
+    """`KnownTriples`, on the host: keys and the triples; with the `answers` of questions in both directions as well."""
+    run.add(phase, Counter(data=(_ROW + 4 * _ID) * triples))
+    run.held["data"] += (_ROW + _ID) * triples
+    if answers:
+        run.add(phase, Counter(data=17 * _ID * triples))
+        run.held["data"] += 4 * _ID * triples
 
 
 def known_tails(s: TracinShape, run: Moments) -> int:
@@ -215,14 +225,18 @@ def ranking(s: TracinShape, tests: int) -> int:
     k, rows = min(s.best, columns), min(tests, tests_ranked_at_once(columns))
     first = min(columns, max(k, TRACIN_RANKED_FIRST))
     entering = max(3 * columns, columns + 56 * k, 99 * k, 21 * first + 12 * k)
+    torn = columns
     if s.knows_all:
         tied = max(columns - first, min(columns, max(0, s.counts.train - TRACIN_MERGED_COLUMNS)))
+        if s.counts.tails.most and "entities" in s.names:  # elsewhere other queries may have the score 0, too
+            tied = min(tied, k + s.counts.tails.most)
+            torn = min(columns, max(first, 2 * k + s.counts.tails.most))
         entering = max(entering, TRACIN_ENTERING * tied + 24 * k)
-    torn = 36 * columns * (min(rows, TRACIN_TIES_AT_ONCE) if s.knows_all else 1)
+        torn *= min(rows, TRACIN_TIES_AT_ONCE)
     found = (
         12 * tests * k * (1 if rows == tests else 3)
     )  # the highest, and those of some tests before they are joined
-    return _ID * columns + 8 * tests * columns + found + rows * entering + torn
+    return _ID * columns + 8 * tests * columns + found + rows * entering + 36 * torn
 
 
 def _itself(s: TracinShape, run: Moments) -> None:

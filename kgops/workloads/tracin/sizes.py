@@ -109,7 +109,10 @@ class TracinShape:
         c, rows = self.model, self.rows_each * self.block
         if self.score == "fisher":
             sampled, again, root = self._curvature
-            all_queries = 24 * self._distinct_queries + 8 * c.num_entities  # with their weights, and by head
+            # With their weights, whose storage has the size of all rows, and by head.
+            all_queries = (
+                16 * self._distinct_queries + 8 * self.rows_each * self.counts.train + 8 * c.num_entities
+            )
             return sampled + again + root + all_queries, 0
         if self.score == "cosine":
             return 0, 4 * 2 * rows * (c.features + (0 if self.loss == "target" else 2 * c.num_entities))
@@ -122,7 +125,8 @@ class TracinShape:
         if self.score != "fisher":
             return 0, 0
         sampled, again, root = self._curvature
-        made = max(sampled, 2 * again, again + 2 * root) - again - root
+        chosen = 24 * self.fisher_queries + 8 * self._distinct_queries  # rows and weights, and all numbers
+        made = max(sampled + chosen, 2 * again, again + 2 * root) - again - root
         # At last only queries of a relation are sampled. Labels of a softmax are drawn in float64.
         queries = self.fisher_queries
         planes = 24 * min(TRACIN_FISHER_BLOCK, queries) * self.model.num_entities
