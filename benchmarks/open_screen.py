@@ -50,9 +50,12 @@ class Screen:
     def press(self, key: bytes) -> None:
         os.write(self._fd, key)
 
-    def read(self, wait_s: float) -> None:
-        if select.select([self._fd], [], [], wait_s)[0]:
-            self.seen += os.read(self._fd, 1 << 16)
+    def read(self, wait_s: float) -> bool:
+        """False where nothing came."""
+        if not select.select([self._fd], [], [], wait_s)[0]:
+            return False
+        self.seen += os.read(self._fd, 1 << 16)
+        return True
 
     def read_for(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -67,11 +70,13 @@ class Screen:
             self.read(silent_s)
 
     def until(self, *texts: bytes, within_s: float = 30.0) -> None:
+        """The cells are made only in a silence: that takes longer than a screen needs to paint them."""
         deadline = time.monotonic() + within_s
-        while not all(text in self.seen or self.shows(text.decode(errors="replace")) for text in texts):
+        while not all(text in self.seen for text in texts):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{texts} never showed; the screen sent {self.seen[-2000:]!r}")
-            self.read(0.1)
+            if not self.read(0.02) and all(self.shows(text.decode(errors="replace")) for text in texts):
+                return
 
     def shows(self, text: str) -> bool:
         """Of a text that changes, a screen sends only the cells that differ."""

@@ -80,7 +80,8 @@ def _runs() -> str:
             "`time` fields take `7d` or a date. Any metric compares with a number.",
             _table(("filter", "kind"), fields),
             _table(("word", "states"), groups),
-            f"`--sort` takes a metric or one of these columns: {', '.join(f'`{name}`' for name in SORTABLE)}.",
+            "`--sort` takes any metric, or one of these columns:",
+            "\n".join(f"- `{name}`" for name in sorted(SORTABLE)),
         ]
     )
 

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from kgops.errors import KgopsError
 from kgops.hosts.connection import NOT_FOUND, SSH_FAILED, TRY, ByteStream, Connection, Limits, meaning_of
+from kgops.hosts.protocol import LONGEST_LINE
 from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-_MOST_BYTES, _MOST_AT_ONCE = 1 << 23, 32
+_MOST_BYTES, _MOST_LINES, _MOST_AT_ONCE = 1 << 23, 200_000, 32
 _MOST_VALUES = 500_000  # an empty list takes 2 bytes in JSON and 56 in memory
 
 
@@ -58,6 +59,17 @@ def bounded_json(text: bytes) -> Any:
         return None
 
 
+def _flood_of(out: bytes) -> str | None:
+    """What an answer has too much of."""
+    if len(out) > _MOST_BYTES:
+        return f"it sent more than {_MOST_BYTES:,} bytes"
+    if out.count(b"\n") > _MOST_LINES:
+        return f"it sent more than {_MOST_LINES:,} lines"
+    if max(map(len, out.split(b"\n"))) > LONGEST_LINE:
+        return f"it sent a line of more than {LONGEST_LINE:,} bytes"
+    return None
+
+
 def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float, said: bytes) -> Answer:
     try:
         # A file, not a pipe: nobody has to write while the answer is read.
@@ -77,8 +89,9 @@ def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float, said: 
     finally:
         stream.close()
         code = connection.close(has_ended=stream.has_ended)
-    if len(out) > _MOST_BYTES:
-        return Answer(host, problem=f"it sent more than {_MOST_BYTES:,} bytes", hint=TRY)
+    flood = _flood_of(out)
+    if flood is not None:
+        return Answer(host, problem=flood, hint=TRY)
     if code != 0:
         problem, hint = meaning_of(code, connection.errors, host)
         return Answer(host, problem=one_line(problem, 300), hint=hint, code=code)

@@ -12,6 +12,8 @@ import pytest
 from driving import QUICK, patience
 from ssh_server import Lab, needs_ssh
 
+from kgops.hosts.protocol import LONGEST_LINE
+
 pytestmark = needs_ssh
 
 # A small process starts the command, whose memory is told to its parent: a fork of the tests would count theirs.
@@ -67,6 +69,21 @@ def test_an_answer_without_end_is_cut_at_its_total(lab: Lab, args: tuple[str, ..
     lab.add("evil", program=repeats(lab.folder, b"x" * 999_999 + b"\n", pause_s=0.2))
     said, peak_mib = refused(lab, *args)
     assert "it sent more than 8,388,608 bytes" in said
+    assert peak_mib < MOST_MIB
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"\n" * 200_001, "more than 200,000 lines"),
+        (b"x" * (LONGEST_LINE + 1), "a line of more than 1,048,576 bytes"),
+    ],
+)
+def test_an_answer_of_many_lines_or_a_long_one_is_refused(lab: Lab, answer: bytes, problem: str) -> None:
+    (lab.folder / "answer").write_bytes(answer)
+    lab.add("evil", program=f"#!/bin/sh\nexec cat {lab.folder}/answer\n")
+    said, peak_mib = refused(lab, "runs", "--hosts", "evil")
+    assert problem in said
     assert peak_mib < MOST_MIB
 
 

@@ -159,7 +159,7 @@ def _ranked(
         if evaluation is None:
             raise Stopped
         return evaluation
-    from kgops.maths.train.pykeen_engine import KeepRanks  # its libraries are slow to import
+    from kgops.maths.train.pykeen_callbacks import KeepRanks  # its libraries are slow to import
 
     evaluator = KeepRanks()
     evaluator.evaluate(

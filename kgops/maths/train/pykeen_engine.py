@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ERModel, InductiveERModel, LiteralModel, model_resolver
 from pykeen.pipeline import pipeline
-from pykeen.trackers import ResultTracker
 from pykeen.training import NonFiniteLossError
 from pykeen.training.callbacks import TrainingCallback
 from pykeen.triples import TriplesFactory
@@ -25,22 +21,28 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import defaults_of
 from kgops.jobs.option_reading import nearest
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.pykeen_models import PykeenRecipe, write_kept_pykeen
-from kgops.maths.train.evaluate import Evaluation, quality_table
+from kgops.maths.models.pykeen_models import PykeenRecipe
+from kgops.maths.train.evaluate import quality_table
 from kgops.maths.train.loop import Diverged
+from kgops.maths.train.pykeen_callbacks import (
+    CHECKPOINT,
+    MRR,
+    KeepForTracin,
+    KeepRanks,
+    ReportEpochs,
+    Tracker,
+)
 from kgops.maths.train.saved_models import refuse_other_data
 from kgops.maths.train.settings import place_of
 from kgops.maths.worker.devices import memory_cleanup
-from kgops.maths.worker.entry import Stopped, StopRequest
-from kgops.maths.worker.memory_cleanup import MemoryCleanup
+from kgops.maths.worker.entry import StopRequest
 from kgops.maths.worker.outputs import NOTHING_BEST, write_config
-from kgops.maths.worker.report import Progress, Reporter, report_applied
+from kgops.maths.worker.report import Reporter, report_applied
 from kgops.workloads.registry import values_of
 from kgops.workloads.train.job import TRAIN, pykeen_options
 
 _LOSSES = {"kvsall-bce": "bcewithlogits", "kvsall-ce": "crossentropy"}
 _NEED_INVERSES = ("ConvE", "CompGCN", "NodePiece")
-_MRR = "both.realistic.inverse_harmonic_mean_rank"
 _METRICS = {
     "count": "count",
     "mrr": "inverse_harmonic_mean_rank",
@@ -49,7 +51,6 @@ _METRICS = {
     "hits_at_3": "hits_at_3",
     "hits_at_10": "hits_at_10",
 }
-_CHECKPOINT = "resume_pykeen.pt"
 _DATA = "resume_pykeen.json"  # digests of the data that the training began with
 
 
@@ -74,7 +75,7 @@ def train(
     recipe = recipe_of(model, model_kwargs, graph, triples["training"])
     checkpointing = KeepForTracin(checkpoints, settings, recipe, graph)
     with memory_cleanup(job, device, report) as cleanup:
-        progress = _ReportEpochs(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop, cleanup)
+        progress = ReportEpochs(settings["num_epochs"], checkpoints / CHECKPOINT, report, stop, cleanup)
         evaluator = KeepRanks()
         pipeline_kwargs = {
             **triples,
@@ -99,7 +100,7 @@ def train(
     if best is not None:
         metrics |= {"best_epoch": float(best), "best_valid_mrr": float(done.stopper.best_metric)}
     report.metric("test_mrr", metrics["test_mrr"], len(done.losses))
-    (checkpoints / f"{_CHECKPOINT}.before").unlink(missing_ok=True)
+    (checkpoints / f"{CHECKPOINT}.before").unlink(missing_ok=True)
     _write(done, results, test, settings, report)
     facts = {name: value for name, value in asdict(recipe).items() if name != "kwargs"}
     write_config(job, results, {**facts, **model_kwargs}, _training_config(settings), graph.digests, report)
@@ -114,7 +115,7 @@ def _run(
     try:
         return pipeline(
             **pipeline_kwargs,
-            result_tracker=_Tracker(report),
+            result_tracker=Tracker(report),
             device=device,
             random_seed=settings["seed"],
             use_tqdm=False,
@@ -214,7 +215,7 @@ def _stopper(settings: dict[str, Any], graph: Graph, results: Path) -> dict[str,
     if not len(graph.valid) or not settings["validate_every"]:
         return {}
     wanted = {
-        "metric": _MRR,
+        "metric": MRR,
         "frequency": settings["validate_every"],
         "patience": settings["patience"] or 1 << 30,
         "relative_delta": 0.0,
@@ -238,7 +239,7 @@ def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) ->
         "batch_size": values_of(job)["batch_size"],
         "callbacks": callbacks,
         "checkpoint_directory": checkpoints,
-        "checkpoint_name": _CHECKPOINT,
+        "checkpoint_name": CHECKPOINT,
         "pin_memory": torch.cuda.is_available(),
         "checkpoint_frequency": int(settings["resume_every"] // 60),  # minutes; 0 is after every epoch
         **extra,
@@ -248,7 +249,7 @@ def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) ->
 def _resume(checkpoints: Path, graph: Graph, report: Reporter) -> None:
     """Leaves PyKEEN a complete checkpoint to resume from; removes truncated ones. Refuses to go on with other data."""
     data = checkpoints / _DATA
-    newest, before = checkpoints / _CHECKPOINT, checkpoints / f"{_CHECKPOINT}.before"
+    newest, before = checkpoints / CHECKPOINT, checkpoints / f"{CHECKPOINT}.before"
     for path in (newest, before):
         if not path.exists():
             continue
@@ -264,114 +265,6 @@ def _resume(checkpoints: Path, graph: Graph, report: Reporter) -> None:
         report.note(f"resumed after epoch {epoch}.")
         return
     write_json(data, graph.digests)
-
-
-class KeepForTracin(TrainingCallback):  # type: ignore[misc]
-    """Writes a checkpoint for TracIn every `checkpoint_frequency` epochs, with all that rebuilds the model."""
-
-    def __init__(
-        self, checkpoints: Path, settings: dict[str, Any], recipe: PykeenRecipe, graph: Graph
-    ) -> None:
-        super().__init__()
-        self._folder, self._every, self._recipe = checkpoints, settings["checkpoint_frequency"], recipe
-        smoothing = settings["label_smoothing"]
-        self._loss = settings["loss"] and {"name": settings["loss"], "label_smoothing": smoothing}
-        self._digests: dict[str, Any] = {
-            "entities_digest": graph.entities.digest,
-            "relations_digest": graph.relations.digest,
-            "data": graph.digests,
-        }
-
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
-        if not self._every or epoch % self._every:
-            return
-        write_kept_pykeen(
-            self._folder / f"checkpoint_epoch_{epoch:07}.pt",
-            self.model,
-            self._recipe,
-            epoch=epoch,
-            learning_rate=self.optimizer.param_groups[0]["lr"],
-            loss=self._loss,
-            **self._digests,
-        )
-
-
-class _ReportEpochs(TrainingCallback):  # type: ignore[misc]
-    """Reports progress and loss, checks for a stop request, keeps the previous checkpoint."""
-
-    def __init__(
-        self, epochs: int, checkpoint: Path, report: Reporter, stop: StopRequest, cleanup: MemoryCleanup
-    ) -> None:
-        super().__init__()
-        self._cleanup = cleanup
-        self.seconds = 0.0
-        self._epochs, self._checkpoint, self._report, self._stop = epochs, checkpoint, report, stop
-        self._batches = self._batches_an_epoch = self._held = 0
-        self._started = time.monotonic()
-        self._progress: Progress | None = None
-
-    def pre_batch(self, **kwargs: Any) -> None:
-        if not self._batches:
-            self._started = time.monotonic()
-
-    def post_batch(self, epoch: int, batch: Any, **kwargs: Any) -> None:
-        if self._stop():
-            raise Stopped
-        self._cleanup.after_step()
-        self._batches += 1
-        if self._progress is None:
-            self._progress = Progress(self._report, "train", "epoch", done=epoch - 1)
-        if self._batches_an_epoch:
-            share = min(1.0, self._batches / self._batches_an_epoch)
-            self._progress(round(epoch - 1 + share, 2), self._epochs)
-
-    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
-        took = time.monotonic() - self._started
-        self.seconds += took
-        self._batches_an_epoch, self._batches = self._batches, 0
-        rate = self.optimizer.param_groups[0]["lr"]
-        if self._progress is not None:
-            self._progress(epoch, self._epochs)
-        self._report.metric("learning_rate", rate, epoch)
-        self._report.metric("epoch_seconds", took, epoch)
-        self._report.metric("loss", epoch_loss, epoch)
-        if self.model.device.type == "cuda" and not self._held:
-            # Before the evaluation: of training only.
-            self._held = torch.cuda.max_memory_allocated(self.model.device)
-            self._report.memory(peak_allocated=self._held / 2**20)
-        self._cleanup.between_phases()
-        if self._checkpoint.exists():
-            # PyKEEN overwrites it in place: a kill in the middle would leave a truncated file.
-            self._checkpoint.rename(self._checkpoint.with_name(f"{_CHECKPOINT}.before"))
-
-
-class KeepRanks(RankBasedEvaluator):  # type: ignore[misc]
-    """Keeps the ranks of the newest evaluation, in the order of its triples."""
-
-    def finalize(self) -> Any:
-        self._kept = {
-            side: np.concatenate(self.ranks[side, "realistic"]).astype(np.float64)
-            for side in ("head", "tail")
-        }
-        return super().finalize()
-
-    def newest(self) -> Evaluation:
-        return Evaluation(torch.from_numpy(self._kept["head"]), torch.from_numpy(self._kept["tail"]))
-
-
-class _Tracker(ResultTracker):  # type: ignore[misc]
-    """Reports the early stopper's validation metrics; the callback reports the loss."""
-
-    def __init__(self, report: Reporter) -> None:
-        super().__init__()
-        self._report = report
-
-    def log_metrics(self, metrics: Any, step: int | None = None, prefix: str | None = None) -> None:
-        if prefix != "validation" or step is None:
-            return
-        for k in (1, 3, 10):
-            self._report.metric(f"valid_hits_at_{k}", metrics[f"both.realistic.hits_at_{k}"], step)
-        self._report.metric("valid_mrr", metrics[_MRR], step)
 
 
 def _metrics(metric_results: Any, side: str) -> dict[str, float]:

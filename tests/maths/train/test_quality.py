@@ -114,7 +114,7 @@ def test_ranks_that_pykeen_keeps_are_in_the_order_of_the_test_triples() -> None:
     from pykeen.models import DistMult
     from pykeen.triples import TriplesFactory
 
-    from kgops.maths.train.pykeen_engine import KeepRanks
+    from kgops.maths.train.pykeen_callbacks import KeepRanks
 
     graph = read_pykeen_dataset("nations")
     ids: dict[str, Any] = {"entity_to_id": graph.entities.ids, "relation_to_id": graph.relations.ids}
