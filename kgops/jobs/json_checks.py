@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from kgops.errors import BadInput
 from kgops.jobs.files import NotAFile, read_regular
@@ -30,10 +30,12 @@ def read_any(path: Path) -> Any:
     return parse(text, path)
 
 
-def parse(text: bytes, source: object) -> Any:
-    """BadInput names the source. NaN and infinity, which Python writes and JSON has not, are no values."""
+def parse(text: bytes, source: object, *, strictly: bool = False) -> Any:
+    """BadInput names the source. NaN and infinity, which Python writes and JSON has not, are no values; they are
+    refused `strictly`."""
+    constant = _refused if strictly else lambda _: None
     try:
-        body = json.loads(text.decode("utf-8"), parse_constant=lambda _: None, parse_float=_finite)
+        body = json.loads(text.decode("utf-8"), parse_constant=constant, parse_float=_finite)
         if b"\\ud" in text or b"\\uD" in text:
             json.dumps(body, ensure_ascii=False).encode("utf-8")
         return body
@@ -47,6 +49,10 @@ def parse(text: bytes, source: object) -> Any:
         raise BadInput(f"{source}: nested too deeply") from error
     except ValueError as error:
         raise BadInput(f"{source}: {error}") from error
+
+
+def _refused(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not valid JSON")
 
 
 def _finite(text: str) -> float | None:

@@ -60,7 +60,7 @@ def write_json(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
 
 def read_runs(conn: Connection, text: bytes, source: str) -> list[Rows]:
     """Every run of an export; BadInput names the file and the first invalid value."""
-    export = parse(text, source)
+    export = parse(text, source, strictly=True)
     try:
         if not isinstance(export, dict) or "kgops_export" not in export:
             raise NotAnExport("it has no key `kgops_export`: this is not a kgops export")

@@ -174,6 +174,7 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
     good = json.loads((tmp_path / "run-1.json").read_text())
     cases: dict[str, Any] = {
         "not JSON at line 1": '{"kgops_export": 1, "runs": [',
+        "NaN is not valid JSON": '{"kgops_export": 2, "runs": [NaN]}',
         "not a kgops export": {"hello": 1},
         "its format is 9": {**good, "kgops_export": 9},
         "runs is no list": {**good, "runs": None},
