@@ -32,8 +32,8 @@ from kgops.maths.predict.pairs import best_pairs
 from kgops.maths.predict.ranking import Probability, answers
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.train.evaluate import TailScores, split
-from kgops.maths.trials import peers
-from kgops.workloads.predict.options import PREDICT_CHUNK, PREDICT_ENCODED
+from kgops.maths.trials import train_step
+from kgops.workloads.predict.job import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.workloads.train.models import ConvEConfig
 
 COMMAND = "python -m benchmarks.predict"
@@ -86,7 +86,7 @@ def _beside_pykeen(graph: Graph, model: ConvE, asked: torch.Tensor) -> tuple[tup
     """PyKEEN's milliseconds of some questions in float32, and the questions with other ranks in float64."""
     from pykeen.predict import predict_target
 
-    factory = peers.factory(graph)
+    factory = train_step.factory(graph)
 
     def ask(theirs: Any, row: list[int]) -> Any:
         known, relation, heads = row

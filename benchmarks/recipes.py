@@ -36,7 +36,7 @@ from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.train.checkpoints import read_checkpoint
-from kgops.maths.trials import peers
+from kgops.maths.trials import train_step
 from kgops.workloads.job_files import read_job_file
 from kgops.workloads.train import recipes
 from kgops.workloads.train.models import VectorConfig
@@ -147,8 +147,8 @@ def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
     from pykeen.evaluation import RankBasedEvaluator
 
     model = read_checkpoint(checkpoint, torch.device("cpu")).build_model()
-    theirs = in_pykeen(model, peers.factory(graph))
-    with peers.matrix_product():
+    theirs = in_pykeen(model, train_step.factory(graph))
+    with train_step.matrix_product():
         result = RankBasedEvaluator().evaluate(
             theirs,
             graph.test,

@@ -15,9 +15,9 @@ from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.numbers import middle
 from kgops.present.axes import is_by_clock
 from kgops.present.comparison import Comparison, compare
-from kgops.present.metric_order import curve_rank
 from kgops.present.quality import compared_quality, read_quality
 from kgops.present.rows import Piece, Row, text_row
+from kgops.present.wording import curve_rank
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from screens import compare_page

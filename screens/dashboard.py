@@ -138,10 +138,10 @@ class Dashboard(HasPane):
         usage = self._gpu or next(whole, None)
         if usage is None:
             return super().other_pane(width, height)
-        from screens import gpu_page
+        from screens import gpu
 
         head = text_row(f"GPU {usage.label} {one_line(usage.reading.name or 'n/a')}", width, "head")
-        return [head, *gpu_page.rows(usage, self._state, width, height - 1)]
+        return [head, *gpu.page(usage, self._state, width, height - 1)]
 
     def action_acknowledge(self) -> None:
         """Acknowledges the alert under the cursor; on other rows, asks to acknowledge all."""

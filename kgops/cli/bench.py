@@ -15,7 +15,7 @@ from kgops.cli.output import print_json, say, tell
 from kgops.jobs.text import one_line
 
 if TYPE_CHECKING:
-    from kgops.experiments.import_results import Imported
+    from kgops.experiments.export import Imported
 
 # Those not in this file are commands in kgops/cli/bench_NAME.py.
 VERBS: dict[str, str] = {
@@ -83,7 +83,7 @@ def import_(paths: tuple[Path, ...], as_json: bool) -> None:
     Benchmarks that are already in the database are reported and not changed.
     """
     from kgops.cli.session import for_writing
-    from kgops.experiments.import_results import import_file
+    from kgops.experiments.export import import_file
 
     session = for_writing()
     imported = []

@@ -15,8 +15,8 @@ from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.present.comparison import MOST, Comparison, Difference, Metric, compare
 from kgops.present.formats import UNKNOWN, amount, ratio_text, table, value_text
-from kgops.present.metric_order import headlines
 from kgops.present.quality import QualityGroup, compared_quality, read_quality
+from kgops.present.wording import headlines
 from storage import runs
 
 

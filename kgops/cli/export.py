@@ -92,7 +92,7 @@ def command(names: tuple[str, ...], wanted: str | None, output: Path | None, for
 
 def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, force: bool) -> None:
     from kgops.hosts.archive import write_archive
-    from kgops.jobs.cluster import must_be_free, written
+    from kgops.jobs.run_options import must_be_free, written
 
     (run,) = chosen
     if not run.ended:

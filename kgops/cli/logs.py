@@ -20,7 +20,7 @@ from kgops.jobs.files import NotAFile, open_regular
 from kgops.jobs.text import from_bytes, one_line
 from kgops.present.log_lines import LEVELS, Level, level_of
 from kgops.supervisor import worker_reports
-from kgops.supervisor.log_patterns import first_kept
+from kgops.supervisor.worker_reports import first_kept
 from storage.runs import Run
 
 _POLL_S = 0.2

@@ -57,7 +57,7 @@ def tell(text: str) -> None:
 
 def write_page(page: str, target: Path, *, force: bool) -> None:
     """Write a page whole or not at all, and print where."""
-    from kgops.jobs.cluster import must_be_free, written  # seldom needed
+    from kgops.jobs.run_options import must_be_free, written  # seldom needed
 
     try:
         must_be_free(target, force=force)

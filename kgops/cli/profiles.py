@@ -15,9 +15,9 @@ from kgops.gpus.facts import GpuFacts, facts_of_known
 from kgops.gpus.known import known_by_name, known_by_short_name
 from kgops.gpus.readings import GpuReading
 from kgops.gpus.sampler import GpuSampler
-from kgops.jobs.cluster import make_folder_of
 from kgops.jobs.files import read_named
 from kgops.jobs.on_device import CPU
+from kgops.jobs.run_options import make_folder_of
 from kgops.jobs.text import lines, on_or_off
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile

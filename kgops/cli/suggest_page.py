@@ -13,8 +13,8 @@ from kgops.cli.command_line import as_command
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
-from kgops.planning.corrections import Accuracy, Pair, accuracy
 from kgops.planning.filtering_preview import FilteringPreview
+from kgops.planning.memory_estimate import Accuracy, Pair, accuracy
 from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import requires_gpu

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kgops.jobs.cluster import ClusterRequest
 from kgops.jobs.job import Job
+from kgops.jobs.run_options import ClusterRequest
 from kgops.workloads.registry import WORKLOADS
 
 NOTICE_S = 120  # signal this long before the time limit: enough to write a checkpoint
@@ -81,7 +81,7 @@ def sbatch_options(name: str, place: ClusterRequest, folder: Path) -> list[str]:
     return [*options, "--requeue", *place.options]
 
 
-_SHARDS_MODULE = "kgops.maths.tracin.shard_start"
+_SHARDS_MODULE = "kgops.maths.tracin.parallel"
 _NOT_SHARDED = ("self_influence", "skip_tracin")  # TracIn runs that are not sharded
 
 

@@ -13,7 +13,7 @@ from kgops.gpus.devices import is_wsl2
 from kgops.gpus.known import KnownGpu, known_by_name
 from kgops.gpus.readings import GpuReading, Snapshot, usable
 from kgops.gpus.sampler import read_within
-from kgops.jobs.cluster import WantedGpus
+from kgops.jobs.run_options import WantedGpus
 
 
 @dataclass(frozen=True, slots=True)

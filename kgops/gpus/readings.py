@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from kgops.jobs.cluster import WantedGpus
+    from kgops.jobs.run_options import WantedGpus
 
 ProblemKind = Literal[
     "no-library",

@@ -20,8 +20,8 @@ from kgops.hosts.protocol import LONGEST_LINE, to_json
 from kgops.jobs.files import open_regular
 from kgops.present.run_detail import Curve, read_run_detail
 from kgops.settings import Home
-from kgops.supervisor.log_patterns import first_kept
 from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.worker_reports import first_kept
 from storage.database import Connection, changed_since
 from storage.series import Bucket
 

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.cluster import must_be_free, written
 from kgops.jobs.numbers import finite_json
+from kgops.jobs.run_options import must_be_free, written
 from kgops.jobs.text import one_line
 from storage import reports, run_list, runs, series
 from storage.database import Connection

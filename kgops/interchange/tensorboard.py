@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kgops.jobs import toml
-from kgops.jobs.cluster import must_be_free, written
+from kgops.jobs.run_options import must_be_free, written
 from kgops.jobs.text import one_line
 from storage.transfer import Curve, Rows
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kgops.jobs import toml
-from kgops.jobs.cluster import THIS_MACHINE, ClusterRequest
+from kgops.jobs.run_options import THIS_MACHINE, ClusterRequest
 
 
 @dataclass(frozen=True, slots=True)

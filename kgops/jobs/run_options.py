@@ -1,10 +1,18 @@
-"""Options of every run: its name, its GPU, its limits, and the cluster it runs on."""
+"""Options of every run: its name, its GPUs, its limits, the folder it runs in, and the cluster it runs on."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
 
-from kgops.jobs.option import Flag, Option, at_least, gpu_request, one_of
+from kgops.errors import Usage
+from kgops.jobs.option import Flag, Option, at_least, defaults_of, gpu_request, one_of
 
 CLUSTERS = ("slurm", "ray")
 LONGEST_LABEL = 100
@@ -121,3 +129,130 @@ CLUSTER_OPTIONS = tuple(
         ),
     )
 )
+
+
+GPU = "KGOPS_GPU"  # in a worker's environment: the GPUs its run was given, by UUID
+GPU_BUDGET = "KGOPS_GPU_BUDGET_MIB"  # and what torch may hold there; empty: no limit
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRequest:
+    """`where` None is this machine. `address` is for Ray; the rest is passed to Slurm unchanged."""
+
+    where: str | None = None
+    partition: str | None = None
+    time: str | None = None
+    gres: str | None = None
+    cpus: int | None = None
+    memory: str | None = None
+    account: str | None = None
+    tasks: int = 1  # of a TracIn run, as one job array
+    options: tuple[str, ...] = ()  # further ones of sbatch
+    address: str | None = None
+
+
+THIS_MACHINE = ClusterRequest()
+
+
+def problems_of(table: dict[str, Any], workload: str, *, is_split: bool) -> list[str]:
+    """Problems of the `on` table."""
+    cluster, problems = table["where"], []
+    defaults = defaults_of(CLUSTER_OPTIONS)
+    others = [name for name, value in table.items() if name != "where" and value not in (defaults[name], [])]
+    if cluster is None and others:
+        problems.append(f"on.{others[0]}: needs on.where")
+    if cluster == "slurm" and table["address"]:
+        problems.append("on.address: is for Ray")
+    if cluster == "ray":
+        problems += [f"on.{name}: is for Slurm" for name in others if name not in ("address", "tasks")]
+        if not is_split:
+            problems.append(f"on.where: Ray runs tracin only; {workload} runs here or on Slurm")
+    if table["tasks"] != 1 and not is_split:
+        problems.append(f"on.tasks: only tracin is split into tasks; {workload} is one task")
+    for name, value in table.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isprintable():  # a line feed would end the line of #SBATCH
+                problems.append(f"on.{name}: has a control character; found {text!r:.40}")
+    for option in table["options"] or ():
+        if not option.startswith("--"):
+            problems.append(f"on.options: each begins with --, as sbatch takes it; found {option!r:.40}")
+    return problems
+
+
+def must_be_free(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise Usage(f"{path} already exists", "--force overwrites it")
+
+
+def make_folder_of(path: Path) -> None:
+    """Makes the folder of a file that is to be written. OSError names `path`, as a person gave it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def written(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its name once it is whole, also where the name is a link's; its folder is made. What is no
+    file, as a pipe or /dev/stdout, has to stay what it is. OSError names `path`, not the file's name until then."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    target = path.resolve()
+    half = target.with_name(f".{target.name}.{os.urandom(6).hex()}.part")
+    try:
+        make_folder_of(target)
+        with half.open("xb") as file:  # in a shared folder a link may have this name
+            yield file
+        half.replace(target)
+    except OSError as error:
+        if error.filename not in (str(half), str(target)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        half.unlink(missing_ok=True)
+
+
+_NUMBERED = re.compile(r"(\d+|(GPU|MIG)-[^,]*)(,(\d+|(GPU|MIG)-[^,]*))*")  # indexes and UUIDs
+
+
+@dataclass(frozen=True, slots=True)
+class WantedGpus:
+    """`named` None is any GPU, `count` None every one of them; with `model` any one of that model."""
+
+    named: frozenset[str] | None
+    count: int | None
+    model: str | None = None
+
+    @classmethod
+    def read(cls, text: str | None) -> WantedGpus:
+        """No request, like `auto`, is any one GPU."""
+        kind, _, count = (text or "auto").partition(":")
+        if kind == "auto":
+            return cls(None, int(count) if count.isdecimal() else 1)
+        if kind == "all":
+            return cls(None, None)
+        if not _NUMBERED.fullmatch(kind):
+            return cls(None, 1, _plain(kind))
+        return cls(frozenset(kind.split(",")), None)
+
+    def includes(self, *names: str | None, model: str | None = None) -> bool:
+        """Whether the request includes a GPU with these names and this model."""
+        if self.model is not None:
+            return model is not None and _plain(model) == self.model
+        return self.named is None or not self.named.isdisjoint(names)
+
+
+def _plain(model: str) -> str:
+    return re.sub(r"[\s_-]", "", model.lower())
+
+
+def gpus_for_devices(gpu_request: str | None, devices: Any) -> str:
+    """The GPU request of a run with this `devices` option. Named GPUs take precedence."""
+    if gpu_request not in (None, "auto") or devices == 1:
+        return gpu_request or "auto"
+    return f"auto:{devices}" if isinstance(devices, int) else str(devices)

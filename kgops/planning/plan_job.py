@@ -11,11 +11,11 @@ from typing import Any
 
 from kgops.errors import Unavailable, WontFit
 from kgops.gpus.facts import GpuFacts, driver_here
-from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, cpu_processes, skips_compile
+from kgops.jobs.run_options import gpus_for_devices
 from kgops.jobs.text import in_bytes
-from kgops.planning import corrections
+from kgops.planning import memory_estimate
 from kgops.planning.disk_space import MARGIN as DISK_MARGIN
 from kgops.planning.disk_space import DiskPlan, disk_plan
 from kgops.planning.memory_estimate import MemoryEstimate, job_size_of
@@ -223,17 +223,17 @@ def known_of(home: Home, conn: Connection | None, target: Target, job: Job) -> M
         known = replace(known, context_mib=contexts[0] if driver and contexts else None)
         pairs = ((forecast.predicted_mib, forecast.measured_mib) for forecast in forecasts)
         return replace(
-            known, correction=corrections.learn(corrections.Pair(p, m) for p, m in pairs if p and m)
+            known, correction=memory_estimate.learn(memory_estimate.Pair(p, m) for p, m in pairs if p and m)
         )
     return replace(known, process=_learned_process(job, home, forecasts))
 
 
 def _learned_time(
     workload: str, kind: str, forecasts: list[predictions.Forecast]
-) -> corrections.TimeCorrection | None:
+) -> memory_estimate.TimeCorrection | None:
     """From runs that computed the same kind of thing: what one process takes says nothing of two."""
-    return corrections.learn_time(
-        corrections.Measured(one.modelled_s, one.measured_s)
+    return memory_estimate.learn_time(
+        memory_estimate.Measured(one.modelled_s, one.measured_s)
         for one in forecasts
         if one.workload == workload and one.time_kind == kind and one.modelled_s and one.measured_s
     )

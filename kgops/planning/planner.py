@@ -10,8 +10,14 @@ from typing import Any
 
 from kgops.jobs.option import Effect
 from kgops.planning import rules
-from kgops.planning.corrections import Correction, ExpectedTime, TimeCorrection
-from kgops.planning.memory_estimate import JobSize, MemoryEstimate, predict
+from kgops.planning.memory_estimate import (
+    Correction,
+    ExpectedTime,
+    JobSize,
+    MemoryEstimate,
+    TimeCorrection,
+    predict,
+)
 from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.resolve import expands_segments, work_of

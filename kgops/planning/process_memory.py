@@ -22,9 +22,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from kgops import __version__
-from kgops.jobs.cpu_products import onednn_is_wider
 from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import onednn_is_wider
 from kgops.workloads.registry import WORKLOADS
 
 _MIB = 1 << 20

@@ -14,7 +14,7 @@ from typing import Any
 
 from kgops.gpus.known import KnownGpu
 from kgops.jobs.job import Job
-from kgops.planning.corrections import ExpectedTime, TimeCorrection
+from kgops.planning.memory_estimate import ExpectedTime, TimeCorrection
 from kgops.planning.process_memory import kind_of
 from kgops.planning.targets import Target
 from kgops.workloads.plan import Rates, Shape, StepTime, plan_of

@@ -17,8 +17,8 @@ from kgops.errors import Usage, WontFit
 from kgops.gpus.facts import cuda_problem
 from kgops.gpus.readings import GpuReading, usable
 from kgops.jobs.bundled import bundled_folder, class_names
-from kgops.jobs.cluster import WantedGpus
 from kgops.jobs.job import Job
+from kgops.jobs.run_options import WantedGpus
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.text import attempt_settings, fill_in
 from kgops.planning.oom_fallbacks import Fallback, oom_advice, oom_fallbacks

@@ -9,7 +9,7 @@ from typing import Any
 
 from kgops.jobs.data_digests import NAMES, TRIPLES, count_of, have_one_numbering, shown
 from kgops.jobs.numbers import median, quartiles, quotient
-from kgops.present.metric_order import lower_is_better, most_important
+from kgops.present.wording import lower_is_better, most_important
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.pipeline.job import stage_settings
 from kgops.workloads.registry import WORKLOADS

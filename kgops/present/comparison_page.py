@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kgops.present.comparison import Comparison, Difference, Metric
-from kgops.present.curve_chart import DASHES, Trace, draw_together, short
+from kgops.present.curve_chart import DASHES, Line, Picture, Trace, as_inline_svg, draw_together, short
 from kgops.present.formats import UNKNOWN, amount, duration, ratio_text, value_text
 from kgops.present.html_page import HUES, document, fold, grid, section, table, text
-from kgops.present.metric_order import curve_rank, headlines, title_of
-from kgops.present.pictures import Line, Picture, as_inline_svg
 from kgops.present.quality import compared_quality, read_quality
 from kgops.present.run_detail import RunDetail
+from kgops.present.wording import curve_rank, headlines, title_of
 
 _FIRST_CURVES = 6
 _RELATIONS = 50  # of which quality is compared

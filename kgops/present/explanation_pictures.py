@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from kgops.jobs.text import one_line
+from kgops.present.curve_chart import Line, Picture, Point, Shape, Text, arrowhead, rounded_box
 from kgops.present.explanation_graph import ExplanationEdge, ExplanationGraph, Place, route
 from kgops.present.formats import fitted, width_of
 from kgops.present.html_page import HUES
-from kgops.present.pictures import Line, Picture, Point, Shape, Text, arrowhead, rounded_box
 
 # Of a picture, in its units.
 _BOX, _BOX_HEIGHT, _GAP, _LANE, _MARGIN = 132, 46, 128, 72, 14

@@ -11,8 +11,8 @@ from kgops.jobs.option import Option
 from kgops.jobs.text import one_line
 from kgops.present.formats import value_text
 from kgops.present.log_lines import newest_lines
-from kgops.present.metric_order import curve_rank
 from kgops.present.run_detail import OptionRow, RunDetail, read_run_detail
+from kgops.present.wording import curve_rank
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.catalog import OPTIONS

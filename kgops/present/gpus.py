@@ -118,7 +118,9 @@ def expected_start(
     run = next((run for run in waiting if run.gpu_request is not None and run.reserved_mib), None)
     if run is None or run.reserved_mib is None:
         return None
-    from kgops.jobs.cluster import WantedGpus  # a dashboard without waiting runs needs none of the options
+    from kgops.jobs.run_options import (
+        WantedGpus,  # a dashboard without waiting runs needs none of the options
+    )
 
     wanted = WantedGpus.read(run.gpu_request)
     parts = [part for gpu in gpus for part in (gpu.slices or (gpu,)) if part.reading.is_wanted(wanted)]

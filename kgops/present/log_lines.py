@@ -15,7 +15,7 @@ from typing import Any, Literal, overload
 
 from kgops.jobs.files import ABSENT, open_regular
 from kgops.jobs.text import from_bytes, one_line
-from kgops.supervisor.log_patterns import first_kept
+from kgops.supervisor.worker_reports import first_kept
 
 _CHUNK = 256  # mask bytes whose count of ones is stored
 

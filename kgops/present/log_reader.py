@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kgops.present.log_lines import LEVELS, LONGEST, Level, LineFilter, level_of, newest_lines, reading, shown
-from kgops.supervisor.log_patterns import first_kept
+from kgops.supervisor.worker_reports import first_kept
 
 ALL: frozenset[Level] = frozenset(LEVELS)
 _LOOK_S = 0.03  # indexing and searching per call

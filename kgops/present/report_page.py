@@ -9,7 +9,7 @@ from typing import Any
 from kgops.jobs import toml
 from kgops.jobs.text import one_line
 from kgops.present import result_sections, run_sections
-from kgops.present.curve_chart import draw, short
+from kgops.present.curve_chart import as_inline_svg, draw, short
 from kgops.present.explained_run import (
     ExplainedRun,
     limits_of,
@@ -34,10 +34,9 @@ from kgops.present.html_page import (
     text,
 )
 from kgops.present.influences import RunInfluences
-from kgops.present.metric_order import curve_rank, headlines, title_of
-from kgops.present.pictures import as_inline_svg
 from kgops.present.quality import quality_rows
 from kgops.present.run_detail import Curve, RunDetail
+from kgops.present.wording import curve_rank, headlines, title_of
 from kgops.workloads.results import Result, leaves
 from storage.influences import TestTriple
 from storage.runs import Run

@@ -13,8 +13,8 @@ from kgops.jobs.events import LIBRARIES, NOTE, PROCESS_PEAK, STARTED
 from kgops.jobs.numbers import middle
 from kgops.present.axes import broken_at, is_by_clock
 from kgops.present.formats import off_by, value_text
-from kgops.present.metric_order import most_important
 from kgops.present.quality import quality_rows
+from kgops.present.wording import most_important
 from kgops.settings import Home
 from kgops.supervisor import worker_reports
 from kgops.workloads.catalog import OPTIONS, effect_of
@@ -77,7 +77,7 @@ class RunDetail:
     process: Mapping[str, Any] | None = None  # on a CPU: the prediction of the whole worker process
     imported: tuple[Event, ...] = ()  # when it was imported, and from where
     quality: tuple[tuple[str, ...], ...] = ()  # rows of `quality.HEADS`
-    curves_left_out: int = 0  # of `curves` and `metrics`, above `metric_order.MOST_SHOWN`
+    curves_left_out: int = 0  # of `curves` and `metrics`, above `wording.MOST_SHOWN`
     metrics_left_out: int = 0
     data: str = ""  # what the worker read: sizes, and marks of the content
     device: str | None = None  # that the newest worker used

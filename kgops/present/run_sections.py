@@ -11,7 +11,7 @@ from typing import Any
 from kgops.jobs.events import LIBRARIES, is_metric
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.planning.fit import fit_of_run
+from kgops.planning.targets import fit_of_run
 from kgops.present.formats import (
     UNKNOWN,
     amount,
@@ -23,11 +23,10 @@ from kgops.present.formats import (
     value_text,
     width_of,
 )
-from kgops.present.metric_order import MOST_SHOWN
 from kgops.present.quality import FILTERS, HEADS, NUMBERS
 from kgops.present.rows import Column, Fact, Line, Piece, Section, section
 from kgops.present.run_detail import RunDetail
-from kgops.present.wording import progress_of, sign_of
+from kgops.present.wording import MOST_SHOWN, progress_of, sign_of
 from storage.attempts import Attempt
 from storage.reports import Event
 

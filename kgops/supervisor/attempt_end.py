@@ -12,10 +12,10 @@ from kgops.jobs import events, manifest
 from kgops.jobs.files import read_table, write_json
 from kgops.supervisor import gate, outcome, processes, run_folder, worker_reports
 from kgops.supervisor.intake import Intake
-from kgops.supervisor.log_patterns import LogPatterns, keep_newest
 from kgops.supervisor.outcome import Facts, Verdict, decide
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.run_folder import RunFolder, put_right, read_stop
+from kgops.supervisor.worker_reports import LogPatterns, keep_newest
 from storage import attempts, reports, runs
 from storage.database import Connection, transaction
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs import manifest
-from kgops.jobs.cluster import GPU, GPU_BUDGET
 from kgops.jobs.files import set_aside, size_of, sync, write_json
+from kgops.jobs.run_options import GPU, GPU_BUDGET
 from kgops.jobs.text import fill_in
 from kgops.settings import Home, full_path_of_home
 from kgops.supervisor import gate, locks, processes, run_folder

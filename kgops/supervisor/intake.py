@@ -11,9 +11,8 @@ from kgops.jobs import events
 from kgops.jobs.files import size_of
 from kgops.jobs.text import from_bytes
 from kgops.supervisor import worker_reports
-from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, cpu_limit
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.worker_reports import test_triple_from
+from kgops.supervisor.worker_reports import CPU_LIMIT_S, LogPatterns, TooSlow, cpu_limit, test_triple_from
 from storage import attempts as store
 from storage import reports, runs, series
 from storage.database import Connection

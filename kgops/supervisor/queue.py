@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kgops.errors import Unavailable
-from kgops.jobs.cluster import WantedGpus
+from kgops.jobs.run_options import WantedGpus
 from kgops.settings import Home
 from kgops.supervisor.gpu_room import READS_WITHIN_S, GpuNow, have, holders, names_of, read_gpus, room_on
 from kgops.supervisor.ownership import take_over

@@ -12,10 +12,10 @@ from kgops.jobs.files import read_json, read_regular, read_table
 from kgops.settings import Home
 from kgops.supervisor import locks, processes, run_folder
 from kgops.supervisor.attempt_end import commit_decided, new_intake
-from kgops.supervisor.log_patterns import can_be_bounded
 from kgops.supervisor.plan_file import as_table, read_plan
 from kgops.supervisor.run_folder import RunFolder, is_own, must_be_own, number_of
 from kgops.supervisor.run_json import IMPORTED, read_runs
+from kgops.supervisor.worker_reports import can_be_bounded
 from storage import attempts, reports, runs, transfer
 from storage.database import Connection, integrity_problems, transaction, write_indexes_again
 from storage.row_check import UnreadableRow, unreadable_rows

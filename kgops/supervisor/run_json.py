@@ -16,9 +16,9 @@ from typing import Any
 
 from kgops import __version__
 from kgops.errors import BadInput
-from kgops.jobs.cluster import must_be_free, written
 from kgops.jobs.json_checks import parse
 from kgops.jobs.numbers import finite_json
+from kgops.jobs.run_options import must_be_free, written
 from storage import transfer
 from storage.database import Connection
 from storage.runs import STATES

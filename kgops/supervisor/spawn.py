@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kgops.errors import Unavailable
 from kgops.jobs import manifest
-from kgops.jobs.cluster import GPU
 from kgops.jobs.files import open_own
+from kgops.jobs.run_options import GPU
 from kgops.settings import Home
 from kgops.supervisor import processes
 from kgops.supervisor.gate import SURVIVED

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from kgops.settings import Home, full_path_of_home
-from kgops.supervisor import log_patterns, processes
+from kgops.supervisor import processes, worker_reports
 from kgops.supervisor.attempt_end import Observations
 from kgops.supervisor.durable_writes import Record, log
 from kgops.supervisor.plan_file import Plan
@@ -129,7 +129,7 @@ class Watch:
             self._orphan_killed |= _reap_orphans(
                 {sampler.gate_pid, *(self._hook.pids() if self._hook else ())}
             )
-            log_patterns.keep_newest(self._folder.log, self._plan.log_mib, self._record.intake.log_read)
+            worker_reports.keep_newest(self._folder.log, self._plan.log_mib, self._record.intake.log_read)
         if now >= self._next_commit and (self._record.intake.has_news() or now >= self._next_write):
             self._next_commit, self._next_write = now + COMMIT_EVERY_S, now + SAMPLES_WRITTEN_EVERY_S
             if self._write_reports(self._samples):

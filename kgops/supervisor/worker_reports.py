@@ -1,8 +1,14 @@
-"""Reports of a worker: whole lines of its event file, as events."""
+"""What a worker writes: events of its event file, and progress and metrics in its log."""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +129,157 @@ def _int_or_none(value: float | None) -> int | None:
 
 def _are_texts(value: Any, count: int) -> bool:
     return isinstance(value, list) and len(value) == count and all(isinstance(one, str) for one in value)
+
+
+_BLOCK = 4096
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+
+def keep_newest(log: Path, mib: float, read: int | None = None) -> int:
+    """Frees the old part's disk blocks if the log takes more than `mib`; offsets stay. `read`: what lies behind is
+    still to be searched for metrics.
+
+    Returns the bytes freed: 0 if nothing had to be done or the file system cannot punch holes.
+    """
+    try:
+        status = log.lstat()
+    except FileNotFoundError:
+        return 0
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        return 0
+    limit = int(mib * (1 << 20))
+    # Keeps half, so that this runs once per half, not at every check.
+    if status.st_blocks * 512 <= limit:
+        return 0
+    old = status.st_size - limit // 2
+    upto = (old if read is None else min(old, read)) // _BLOCK * _BLOCK
+    return upto if upto > 0 and _punch(log, upto) else 0
+
+
+def first_kept(fd: int) -> int:
+    """Offset of the first byte still there; the file size if there is none."""
+    try:
+        return os.lseek(fd, 0, os.SEEK_DATA)
+    except OSError:  # ENXIO: nothing but a hole
+        return os.fstat(fd).st_size
+
+
+def _punch(log: Path, length: int) -> bool:
+    import ctypes  # here: 1.5 MB that most supervisors never need
+
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    fd = open_regular(log, os.O_WRONLY)
+    try:
+        done: bool = fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, 0, length) == 0
+        return done
+    finally:
+        os.close(fd)
+
+
+_BEHIND = ",;)]}"  # a number, as in `loss=0.5, acc=0.9` where the pattern is \S+
+_MAX_LINE = 2000  # characters of a line that are searched: a pattern may be slow on long lines
+CPU_LIMIT_S = 2.0  # of CPU time per MiB of log; ordinary patterns take some 50 ms
+
+
+class TooSlow(Exception):
+    """The patterns used up their CPU time limit."""
+
+
+@contextmanager
+def cpu_limit(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
+    """Raises TooSlow in the body after that much CPU time. Main thread only, which alone gets signals."""
+
+    def stop(number: int, frame: object) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, {signal.SIGVTALRM}
+    )  # a mask is inherited from the parent process
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def can_be_bounded() -> bool:
+    """Whether this thread can enforce a CPU time limit."""
+    import threading  # here: supervisors do not need it
+
+    return threading.current_thread() is threading.main_thread()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    done: float
+    total: float | None
+
+
+class LogPatterns:
+    """`progress` finds `done` and `total` by name, or takes the first and second group.
+    `metric` names metrics by its groups (`(?P<loss>…)`), or finds groups `name` and `value`;
+    a group `step` says where on the curve."""
+
+    def __init__(self, progress: str | None, metric: str | None) -> None:
+        self._progress = re.compile(progress) if progress else None
+        self._metric = re.compile(metric) if metric else None
+        self.no_number: str | None = None  # what the pattern for metrics found first that is none
+
+    def __bool__(self) -> bool:
+        return bool(self.asked)
+
+    @property
+    def asked(self) -> list[str]:
+        """Their flags."""
+        patterns = {"--progress-regex": self._progress, "--metric-regex": self._metric}
+        return [flag for flag, pattern in patterns.items() if pattern is not None]
+
+    def progress(self, line: str) -> Progress | None:
+        match = self._progress.search(line[:_MAX_LINE]) if self._progress else None
+        if match is None:
+            return None
+        named = match.groupdict()
+        groups = match.groups()
+        done = _number(named.get("done") if "done" in named else groups[0] if groups else None)
+        total = _number(named.get("total") if "total" in named else groups[1] if len(groups) > 1 else None)
+        return None if done is None else Progress(done, total)
+
+    def metrics(self, line: str) -> list[tuple[str, float | None, float | None]]:
+        """(name, value, step) of every metric on the line; value None for NaN and infinity, as a diverged run prints
+        them; step None if the line has none."""
+        if self._metric is None:
+            return []
+        metrics: list[tuple[str, float | None, float | None]] = []
+        for match in self._metric.finditer(line[:_MAX_LINE]):
+            named = match.groupdict()
+            step = _number(named.pop("step", None))
+            if "name" in named and "value" in named:
+                named = {str(named["name"]): named["value"]}
+            elif not named:
+                named = {"metric": match.group(1) if match.re.groups else match.group(0)}
+            for name, text in named.items():
+                value = (text or "").rstrip(_BEHIND)
+                if _is_number(value):
+                    metrics.append((name, _number(value), step))
+                elif value:
+                    self.no_number = self.no_number or value
+        return metrics
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        float(text or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _number(text: str | None) -> float | None:
+    """None for NaN and infinity too, which cannot be plotted."""
+    if text is None or not _is_number(text):
+        return None
+    value = float(text)
+    return value if value - value == 0 else None

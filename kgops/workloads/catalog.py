@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kgops.jobs.option import Effect, Option
-from kgops.workloads.explain.options import EXPLAIN_OPTIONS
-from kgops.workloads.predict.options import PREDICT_OPTIONS
+from kgops.workloads.explain.job import EXPLAIN_OPTIONS
+from kgops.workloads.predict.job import PREDICT_OPTIONS
 from kgops.workloads.regress.options import REGRESS_OPTIONS
 from kgops.workloads.tracin.options import TRACIN_OPTIONS
 from kgops.workloads.train.options import TRAIN_OPTIONS

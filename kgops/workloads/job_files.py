@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob
-from kgops.jobs import cluster, toml
-from kgops.jobs.cluster import ClusterRequest
+from kgops.jobs import run_options, toml
 from kgops.jobs.files import read_named
 from kgops.jobs.job import GpuRequest, Job, Limits
 from kgops.jobs.option import Option, describe
 from kgops.jobs.option_reading import joined, nearest, read_table, unreadable, unwritable
-from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
+from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES, ClusterRequest
 from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
 from kgops.workloads.catalog import option_problems
 from kgops.workloads.registry import WORKLOADS
@@ -62,7 +61,7 @@ def read_job(table: object, source: str) -> Job:
     gpu = read_table("gpu", top["gpu"] or {}, GPU_OPTIONS, problems)
     limits = read_table("limits", top["limits"] or {}, LIMITS, problems)
     on = read_table("on", top["on"] or {}, CLUSTER_OPTIONS, problems)
-    problems += cluster.problems_of(on, str(name), is_split=workload is not None and workload.on_clusters)
+    problems += run_options.problems_of(on, str(name), is_split=workload is not None and workload.on_clusters)
     options = dict(top["options"] or {})
     problems += option_problems(options)
     problems += unwritable(table)

@@ -17,7 +17,7 @@ from slurm_cluster import Cluster, cluster, missing
 from small_graph import write_graph
 
 from kgops.cluster.script import script
-from kgops.jobs.cluster import ClusterRequest
+from kgops.jobs.run_options import ClusterRequest
 
 WITHOUT = missing()
 needs_slurm = pytest.mark.skipif(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput
-from kgops.experiments.import_results import import_file
+from kgops.experiments.export import import_file
 from storage import benches
 from storage.benches import Pair
 from storage.database import open_writer

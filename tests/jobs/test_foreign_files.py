@@ -12,8 +12,7 @@ from foreign_files import Command, Place
 from kgops.errors import KgopsError
 from kgops.jobs import manifest
 from kgops.jobs.job import Job
-from kgops.maths.worker.outputs import make_output_folder
-from kgops.maths.worker.publication import Publication
+from kgops.maths.worker.outputs import Publication, make_output_folder
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.job_files import read_job
 from kgops.workloads.outputs import must_be_free

@@ -15,8 +15,7 @@ from estimate_settings import draw_other, draw_tracin, draw_train, of_vectors
 from estimating import Outcome, compare_explain, compare_tracin, compare_train, drawn_data, judge
 
 from kgops.gpus.facts import GpuFacts
-from kgops.planning.corrections import Pair, accuracy, learn
-from kgops.planning.memory_estimate import predict
+from kgops.planning.memory_estimate import Pair, accuracy, learn, predict
 from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.job_files import read_job
 from kgops.workloads.tracin.memory import graph_bytes

@@ -15,8 +15,7 @@ from counting import calls_of
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
 from kgops.planning import profiles
-from kgops.planning.corrections import Correction, Measured, learn_time
-from kgops.planning.memory_estimate import JobSize, job_size_of, predict
+from kgops.planning.memory_estimate import Correction, JobSize, Measured, job_size_of, learn_time, predict
 from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, largest_where, need_mib, suggest
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import Target, cpu_target, find_targets

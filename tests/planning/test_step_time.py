@@ -28,8 +28,7 @@ from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
-from kgops.planning.corrections import Measured, TimeCorrection
-from kgops.planning.memory_estimate import JobSize, job_size_of
+from kgops.planning.memory_estimate import JobSize, Measured, TimeCorrection, job_size_of
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
 from kgops.planning.speed import rates_of, seconds, step_time
 from kgops.planning.targets import cpu_target, find_targets

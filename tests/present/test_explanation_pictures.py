@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kgops.present.curve_chart import as_inline_svg
 from kgops.present.explanation_graph import MOST_FACTS, ExplanationGraph, Place, graph_of, route
 from kgops.present.explanation_pictures import picture_of, text_lines
 from kgops.present.explanations import ExplainedPrediction, ExplainingFact
 from kgops.present.formats import width_of
 from kgops.present.influences import Step
-from kgops.present.pictures import as_inline_svg
 from kgops.present.terminals import in_ascii
 
 ODD = "<b>x</b> & \x1b[31m蛋白质 \u202eسلام"

@@ -8,7 +8,7 @@ import pytest
 from driving import Console
 
 from kgops.present.log_lines import LONGEST, level_of, newest_lines, shown
-from kgops.supervisor.log_patterns import keep_newest
+from kgops.supervisor.worker_reports import keep_newest
 
 
 def test_what_is_shown_is_what_a_terminal_would_have_left_and_harmless() -> None:

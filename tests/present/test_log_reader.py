@@ -15,7 +15,7 @@ from kgops.jobs.text import from_bytes, one_line
 from kgops.present import log_reader
 from kgops.present.log_lines import LONGEST, Level, LineFilter, level_of
 from kgops.present.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
-from kgops.supervisor.log_patterns import keep_newest
+from kgops.supervisor.worker_reports import keep_newest
 
 BAD: frozenset[Level] = frozenset({"error", "warning"})
 ERRORS: frozenset[Level] = frozenset({"error"})

@@ -16,7 +16,7 @@ from kgops.present.drafts import Draft
 from kgops.present.what_if import Offers, WhatIf
 from kgops.settings import Home
 from screens import new_run_page
-from screens.new_run_command import command_of
+from screens.new_run_plan import command_of
 
 NATIONS = {"data": "nations"}
 DRAFTS = {

@@ -17,8 +17,8 @@ from records import add, in_memory
 
 from kgops.jobs import events
 from kgops.supervisor.intake import Intake
-from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.worker_reports import LogPatterns
 from storage import attempts as store
 from storage import influences, reports, series
 

@@ -19,8 +19,8 @@ from screen_driving import Seen, look
 
 from kgops.supervisor import processes, run_folder, worker_reports
 from kgops.supervisor.intake import Intake
-from kgops.supervisor.log_patterns import LogPatterns, TooSlow, cpu_limit
 from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.worker_reports import LogPatterns, TooSlow, cpu_limit
 from storage import series
 from storage.database import Connection
 

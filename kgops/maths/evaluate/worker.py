@@ -38,7 +38,7 @@ from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.evaluate.job import evaluate_options
-from kgops.workloads.predict.options import PREDICT_CHUNK
+from kgops.workloads.predict.job import PREDICT_CHUNK
 from kgops.workloads.train.models import step_gflop
 from kgops.workloads.train.options import EVALUATION_QUERIES
 

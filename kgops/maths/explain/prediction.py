@@ -16,7 +16,7 @@ from kgops.maths.predict.questions import NamedVocabulary
 from kgops.maths.tracin.blocks import FisherEngine, Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Training
 from kgops.maths.train.evaluate import split
-from kgops.workloads.explain.options import EXPLAIN_RIVALS
+from kgops.workloads.explain.job import EXPLAIN_RIVALS
 
 
 @dataclass(frozen=True)

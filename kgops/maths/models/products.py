@@ -1,4 +1,4 @@
-"""Products of float32 matrices by the library that is faster on this CPU. `kgops.jobs.cpu_products` chooses it. This
+"""Products of float32 matrices by the library that is faster on this CPU. `kgops.jobs.on_device` chooses it. This
 file also sets whether a GPU may round them to TF32, a global setting of torch. Only this file changes it: torch has
 three interfaces to it, and raises where one reads a value that another has set.
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kgops.jobs.cpu_products import inner_at_once, onednn_is_wider, rows_at_once, uses_onednn
+from kgops.jobs.on_device import inner_at_once, onednn_is_wider, rows_at_once, uses_onednn
 from kgops.workloads.train.options import COLUMN_FOLDS
 
 

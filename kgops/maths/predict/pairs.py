@@ -15,7 +15,7 @@ from kgops.maths.models.products import without_tf32
 from kgops.maths.predict.ranking import Probability, realistic_ranks
 from kgops.maths.predict.scores import Scorer
 from kgops.maths.train.evaluate import split
-from kgops.workloads.predict.options import PREDICT_WAITING
+from kgops.workloads.predict.job import PREDICT_WAITING
 
 _SPARE = 64  # pairs beyond the last that are scored again in PyKEEN's arithmetic
 _AGAIN_AT_ONCE = 128  # heads whose pairs are scored again together

@@ -15,7 +15,7 @@ import torch
 from kgops.maths.models.products import without_tf32
 from kgops.maths.predict.scores import Scorer, Scores
 from kgops.maths.train.evaluate import split
-from kgops.workloads.predict.options import PREDICT_PAIRS_AGAIN, PREDICT_SPARE
+from kgops.workloads.predict.job import PREDICT_PAIRS_AGAIN, PREDICT_SPARE
 
 # PyKEEN's losses in which a score is a logit of one triple, or of one entity among all.
 _OF_TRIPLES = ("BCEWithLogitsLoss", "BCEAfterSigmoidLoss", "SoftplusLoss", "FocalLoss")

@@ -11,7 +11,7 @@ import torch
 
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.train.evaluate import HeadScores, TailScores, split
-from kgops.workloads.predict.options import PREDICT_ENCODED, PREDICT_SCORES
+from kgops.workloads.predict.job import PREDICT_ENCODED, PREDICT_SCORES
 
 _ENCODED_AT_ONCE = PREDICT_ENCODED
 _SCORES_AT_ONCE = PREDICT_SCORES

@@ -50,12 +50,13 @@ from kgops.maths.worker.report import Progress, Reporter, report_applied
 from kgops.workloads.predict.job import (
     ANSWERS,
     NEW_TRIPLES,
+    PREDICT_CHUNK,
+    PREDICT_ENCODED,
     PREDICTED_TRIPLES,
     formats_of,
     lists_new_alone,
     predict_options,
 )
-from kgops.workloads.predict.options import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.workloads.registry import values_of
 from kgops.workloads.train.models import step_gflop
 

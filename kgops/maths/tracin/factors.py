@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kgops.jobs.cpu_products import rounded_rows
+from kgops.jobs.on_device import rounded_rows
 from kgops.maths.tracin.encoder import Encoded, Encoder
 from kgops.maths.tracin.entity_pass import OutputPass, Places, Positives, output_pass, own_weight, scale_of
 from kgops.maths.tracin.loss import TracinLoss

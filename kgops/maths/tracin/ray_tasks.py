@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, Usage
-from kgops.jobs.cluster import ClusterRequest
+from kgops.jobs.run_options import ClusterRequest
 from kgops.maths.tracin.fork import job_file, publish_shared_input, read_shared_graph
 from kgops.maths.tracin.parallel import SpreadScorer
 from kgops.maths.tracin.shards import Shards, ShardWorker

@@ -21,10 +21,9 @@ from kgops.maths.tracin.attribution import Scorer, Scoring, attribute_tests
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.outputs import Outputs, Writing, self_influence_csv, self_influence_json
-from kgops.maths.tracin.parallel import merging, spread
+from kgops.maths.tracin.parallel import merging, plan_shards, spread
 from kgops.maths.tracin.results import Names, Table, as_object
 from kgops.maths.tracin.scan import self_influence
-from kgops.maths.tracin.shard_start import plan_shards
 from kgops.maths.tracin.shards import MERGE
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.tracin.validate import validate_influences

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.jobs.cluster import GPU
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile
+from kgops.jobs.run_options import GPU
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.build import build_model
 from kgops.maths.models.entity_model import EntityModel

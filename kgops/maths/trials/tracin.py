@@ -34,7 +34,7 @@ from kgops.maths.train.batches import Batches, query_rows
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings, cpu_has_bf16
 from kgops.maths.train.step import TrainStep
-from kgops.maths.trials import peers
+from kgops.maths.trials import train_step
 from kgops.maths.trials.interleaved import read_arguments, run_trials
 from kgops.maths.trials.tracin_variants import model_of, pykeen_model
 from kgops.maths.trials.variants import (
@@ -80,7 +80,7 @@ class Setting:
         return torch.cat([engine.scores(kept, block) for block in blocks], dim=1)[0]
 
 
-class Loop(peers.Wrapped):
+class Loop(train_step.Wrapped):
     """The group's loop over training triples, with options."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Loop(peers.Wrapped):
         self.cached: tuple[torch.Tensor, ...] | None = None  # the test triple's gradient
 
     def gradient(self, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        with peers.matrix_product(), self.autocast():
+        with train_step.matrix_product(), self.autocast():
             score = self.model.score_hrt(row[None])[0, 0]
         loss = F.softplus(-score.float())
         grads = torch.autograd.grad(loss, self.parameters, allow_unused=True)
@@ -179,7 +179,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
     def fp16(
         trial: Trial, *prepare: Callable[[Loop], None], names: Sequence[str] | None = None
     ) -> TrialResult:
-        needs_a_gpu(peers.MIXED)
+        needs_a_gpu(train_step.MIXED)
         if Loop.compiled in prepare and not compiling:
             leave_out_compile()
         return pykeen_trial(trial, *prepare, names=names, autocast=half)
@@ -190,7 +190,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
 
     def vectorised(trial: Trial, remark: str | None = None) -> TrialResult:
         loop = Loop(setting)
-        with peers.matrix_product():
+        with train_step.matrix_product():
             each, resident, scores = over(
                 trial, loop.rows, loop.vectorised, lambda: loop.vectorised(loop.rows[:VMAP_SIZE])
             )
@@ -199,7 +199,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
     def compiled(trial: Trial) -> TrialResult:
         if not compiling:
             leave_out_compile()
-        return pykeen_trial(trial, Loop.compiled, remark=peers.COMPILED)
+        return pykeen_trial(trial, Loop.compiled, remark=train_step.COMPILED)
 
     def filtered(
         trial: Trial, autocast: Autocast = nullcontext, *prepare: Callable[[Loop], None]
@@ -234,7 +234,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
         return TrialResult(seconds, resident, metrics, remark)
 
     def fp16_filtered(trial: Trial) -> TrialResult:
-        needs_a_gpu(peers.MIXED)
+        needs_a_gpu(train_step.MIXED)
         if not compiling:
             leave_out_compile()
         return filtered(trial, half, Loop.compiled)
@@ -307,7 +307,7 @@ def trained(graph: Graph, dim: int, steps: int) -> ConvE:
     loss = settings.build_loss(torch.float32, settings.chunk_for(torch.device("cpu")))
     step = TrainStep(model, loss, build_optimizer("adam", model, 1e-3))
     batches = Batches(graph.train, inverse=True, one_positive=False, batch_size=256, seed=0)
-    source = peers.forever(batches.epoch)
+    source = train_step.forever(batches.epoch)
     for _ in range(steps):
         step(next(source), want_value=False)
     for parameter in model.parameters():

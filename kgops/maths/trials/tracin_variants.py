@@ -14,7 +14,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.tracin.loss import TracinLoss, row_loss
 from kgops.maths.train.batches import query_rows
-from kgops.maths.trials.peers import factory
+from kgops.maths.trials.train_step import factory
 from kgops.workloads.train.models import ConvEConfig
 
 

@@ -30,7 +30,7 @@ from kgops.maths.train.batches import Batch, Batches
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings, cpu_has_bf16
 from kgops.maths.train.step import TrainStep
-from kgops.maths.trials import peers
+from kgops.maths.trials import train_step
 from kgops.maths.trials.interleaved import read_arguments, run_trials
 from kgops.maths.trials.train_step import synthetic
 from kgops.maths.trials.variants import (
@@ -49,7 +49,7 @@ WARM_UP = 3  # steps
 Loss = Callable[[ConvE, Batch], torch.Tensor]
 
 
-class PykeenTraining(peers.Wrapped):
+class PykeenTraining(train_step.Wrapped):
     """The group's training step: PyKEEN's ConvE, dense labels, Adam. With `scaled`, a gradient scaler."""
 
     def __init__(
@@ -59,7 +59,7 @@ class PykeenTraining(peers.Wrapped):
         from pykeen.models import ConvE as PykeenConvE
 
         self.model: Any = PykeenConvE(
-            triples_factory=peers.factory(graph),
+            triples_factory=train_step.factory(graph),
             embedding_dim=config.embedding_dim,
             loss=BCEWithLogitsLoss(),
             random_seed=0,
@@ -76,7 +76,7 @@ class PykeenTraining(peers.Wrapped):
         labels = torch.zeros(len(batch.heads), self.entities, device=batch.heads.device)
         labels[batch.positives.rows, batch.positives.entities] = 1
         self.optimizer.zero_grad()
-        with peers.matrix_product(), autocast():
+        with train_step.matrix_product(), autocast():
             scores = self.model.score_t(torch.stack([batch.heads, batch.relations], dim=1))
             loss = F.binary_cross_entropy_with_logits(scores.float(), labels)
         torch.autograd.backward(self.scaler.scale(loss))
@@ -177,7 +177,7 @@ def variants(
         return TrialResult(measured.each(steps * times * batch), measured.resident_mib, metrics, remark)
 
     def fp16(trial: Trial, *prepare: Callable[[PykeenTraining], None], times: int = 1) -> TrialResult:
-        needs_a_gpu(peers.MIXED)
+        needs_a_gpu(train_step.MIXED)
         return pykeen_trial(trial, *prepare, autocast=half, times=times)
 
     def bf16(trial: Trial) -> TrialResult:
@@ -193,7 +193,7 @@ def variants(
     def compile_(trial: Trial) -> TrialResult:
         if not compiling:
             leave_out_compile()
-        return pykeen_trial(trial, PykeenTraining.compiled, remark=peers.COMPILED)
+        return pykeen_trial(trial, PykeenTraining.compiled, remark=train_step.COMPILED)
 
     def kgops_trial(trial: Trial) -> TrialResult:
         loop = KgopsTraining(graph, config, batch, device())
@@ -226,7 +226,7 @@ def losses(
         loop = KgopsTraining(*own) if loss is None else AutogradTraining(*own, loss)
         labels_mib = _labels_mib(loss is dense, next(loop.source), config.num_entities)
         measured = trial.measure(
-            lambda _: loop.steps(steps), lambda: loop.steps(1), apart_bytes=peers.state_bytes(loop.model)
+            lambda _: loop.steps(steps), lambda: loop.steps(1), apart_bytes=train_step.state_bytes(loop.model)
         )
         metrics = {"loss": loop.loss, "labels_mib": labels_mib}
         return TrialResult(measured.each(steps), measured.resident_mib, metrics, memory_of=LIVE_OF_A_STEP)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import torch
 
-from kgops.jobs.cluster import GPU_BUDGET
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import cpu_processes
+from kgops.jobs.run_options import GPU_BUDGET
 from kgops.maths.models.products import note_of_library
 from kgops.maths.worker.memory_cleanup import OFF, CudaMemory, MemoryCleanup
 from kgops.maths.worker.report import Reporter

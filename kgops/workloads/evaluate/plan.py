@@ -26,7 +26,7 @@ from kgops.workloads.plan import (
     nothing,
     timed,
 )
-from kgops.workloads.predict.options import PREDICT_ENCODED
+from kgops.workloads.predict.job import PREDICT_ENCODED
 from kgops.workloads.train.models import ModelConfig, buffer_bytes, kernel, weight_bytes
 from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED, EVALUATION_QUERIES
 from kgops.workloads.train.plan import trained_model

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.workloads.explain.job import explain_options
-from kgops.workloads.explain.options import EXPLAIN_RIVALS
+from kgops.workloads.explain.job import EXPLAIN_RIVALS, explain_options
 from kgops.workloads.graphs.block_counts import Block
 from kgops.workloads.graphs.counts import Counts, lines_of
 from kgops.workloads.memory.budget import Moments, Parts, bounded, larger

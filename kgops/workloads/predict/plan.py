@@ -32,14 +32,16 @@ from kgops.workloads.plan import (
     timed,
     with_options,
 )
-from kgops.workloads.predict.job import formats_of, lists_new_alone, predict_options
-from kgops.workloads.predict.options import (
+from kgops.workloads.predict.job import (
     PREDICT_CHUNK,
     PREDICT_ENCODED,
     PREDICT_PAIRS_AGAIN,
     PREDICT_SCORES,
     PREDICT_SPARE,
     PREDICT_WAITING,
+    formats_of,
+    lists_new_alone,
+    predict_options,
 )
 from kgops.workloads.tracin.memory import known_triples, loaded, model_bytes
 from kgops.workloads.train.models import ModelConfig, kernel

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kgops.jobs.cpu_products import onednn_is_wider, rounded_rows
+from kgops.jobs.on_device import onednn_is_wider, rounded_rows
 from kgops.workloads.graphs.block_counts import Block
 from kgops.workloads.memory.budget import Parts
 from kgops.workloads.tracin.options import TRACIN_ROWS_AT_ONCE
@@ -79,7 +79,7 @@ def sides_of(s: TracinShape, test: Side | None) -> list[Side]:
 
 _ID = 8
 _ROW = 3 * _ID
-_ONEDNN = 1 << 20  # its result and its copy of a first factor, in parts (`jobs/cpu_products`)
+_ONEDNN = 1 << 20  # its result and its copy of a first factor, in parts (`jobs/on_device`)
 
 
 @dataclass(frozen=True, slots=True)

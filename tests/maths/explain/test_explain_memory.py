@@ -14,7 +14,7 @@ from kgops.maths.explain.prediction import Influences, Prediction, Query, facts_
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.curvature import Training
 from kgops.maths.trials.variants import peak_live_bytes
-from kgops.workloads.explain.options import EXPLAIN_RIVALS
+from kgops.workloads.explain.job import EXPLAIN_RIVALS
 from kgops.workloads.explain.plan import influences
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.tracin.sizes import fisher_shape

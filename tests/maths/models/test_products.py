@@ -7,8 +7,8 @@ import random
 import pytest
 import torch
 
-from kgops.jobs import cpu_products
-from kgops.jobs.cpu_products import is_wider_on
+from kgops.jobs import on_device
+from kgops.jobs.on_device import is_wider_on
 from kgops.maths.models import products
 from kgops.maths.trials.variants import peak_live_bytes
 
@@ -18,9 +18,9 @@ has_both = pytest.mark.skipif(not products._torch_has_both(), reason="torch has 
 @pytest.fixture(params=[pytest.param("onednn", marks=has_both), "torch's own"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Parts are small, so that most products have several."""
-    monkeypatch.setattr(cpu_products, "onednn_is_wider", lambda: request.param == "onednn")
-    monkeypatch.setattr(cpu_products, "_WORTH", 1000)
-    monkeypatch.setattr(cpu_products, "_PART", 2000)
+    monkeypatch.setattr(on_device, "onednn_is_wider", lambda: request.param == "onednn")
+    monkeypatch.setattr(on_device, "_WORTH", 1000)
+    monkeypatch.setattr(on_device, "_PART", 2000)
     return str(request.param)
 
 
@@ -85,7 +85,7 @@ def test_onednn_is_wider_where_mkl_keeps_to_avx2(
 
 
 def test_a_product_takes_no_more_than_its_parts() -> None:
-    if not cpu_products.onednn_is_wider():
+    if not on_device.onednn_is_wider():
         pytest.skip("torch's own products are the wider ones on this CPU")
     for rows, inner, columns in ((2048, 200, 256), (256, 2048, 200), (256, 200, 4608), (200, 256, 10368)):
         for transposed in ("", "a"):
@@ -93,7 +93,7 @@ def test_a_product_takes_no_more_than_its_parts() -> None:
             b, out = torch.randn(inner, columns), torch.empty(rows, columns)
             taken = peak_live_bytes(lambda a=a, b=b, out=out: products.mm_into(out, a, b))  # type: ignore[misc]
             parts = (
-                cpu_products.rows_at_once(columns) * columns,
-                cpu_products.inner_at_once(rows) * rows if transposed else 0,
+                on_device.rows_at_once(columns) * columns,
+                on_device.inner_at_once(rows) * rows if transposed else 0,
             )
             assert taken <= 1.1 * 4 * sum(parts)

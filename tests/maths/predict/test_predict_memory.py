@@ -11,7 +11,7 @@ from kgops.maths.predict.ranking import Probability, answers
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.trials.variants import peak_live_bytes
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.predict.options import PREDICT_SPARE
+from kgops.workloads.predict.job import PREDICT_SPARE
 from kgops.workloads.predict.plan import PredictShape, ranking
 from kgops.workloads.train.models import ConvEConfig
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs.cluster import GPU_BUDGET
+from kgops.jobs.run_options import GPU_BUDGET
 from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.graphs.vocabulary import Vocabulary
 from kgops.maths.tracin.fork import job_file, publish_shared_input, read_shared_graph

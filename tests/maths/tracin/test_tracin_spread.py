@@ -20,8 +20,8 @@ from driving import wait_for
 from small_graph import write_graph
 
 from kgops.errors import Interrupted
+from kgops.maths.tracin.parallel import plan_shards
 from kgops.maths.tracin.scan import Share, TopTriples
-from kgops.maths.tracin.shard_start import plan_shards
 from kgops.maths.tracin.shards import Shards, ShardScores, ShardWorker, StrongestSoFar, Tile, merge_into
 from kgops.maths.tracin.test_triples import TestTriple as Asked
 from kgops.maths.tracin.work import Work, load_graph
