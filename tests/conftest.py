@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ from storage.database import open_writer
 
 if TYPE_CHECKING:
     from kgops.maths.graphs.triples import Graph
+    from kgops.maths.regress.flights import Flight
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,7 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs a GPU where torch, which knows, has none: `make gpu-check` then fails."""
+    """Skips what needs a GPU where torch, which knows, has none: `make gpu-check` then fails. Computes in one thread:
+    matrices as small as those of tests only wait for each other on a second one, and kernels have a buffer for each."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     for_gpus = [item for item in items if item.get_closest_marker("gpu")]
     if not for_gpus:
         return
@@ -144,22 +149,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def nations() -> Graph:
-    from kgops.maths.graphs.triples import (
-        read_pykeen_dataset,
-    )  # loads torch, as the modules of its tests have
+    from kgops.maths.graphs.triples import read_pykeen_dataset  # loads torch, as the modules of its tests
 
     return read_pykeen_dataset("nations")
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Some kernels have a buffer for each thread."""
-    import torch
+@pytest.fixture(scope="session")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> list[Flight]:
+    from tiny_regression import made_flights  # loads torch, as the modules of its tests have
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    return made_flights(tmp_path_factory.mktemp("flights"))
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ from kgops.maths.regress.stages import RegressionSettings
 from kgops.maths.train import checkpoints
 from kgops.workloads.regress.job import RegressionConfig
 
-torch.set_num_threads(1)
-
 TINY = RegressionConfig(
     16, 16, temporal_frames=3, architecture="ssm", channels=(4, 4, 8), film_width=4, states=2, dropout=0.2
 )

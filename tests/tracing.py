@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from kgops.workloads.job_files import read_job
@@ -21,6 +22,20 @@ def nations() -> Path:
 
 def files() -> dict[str, str]:
     return {name: str(nations() / f"{name}.txt") for name in FILES}
+
+
+def flags(names: Sequence[str] = FILES) -> list[str]:
+    """The graph's files as flags of a command."""
+    return [word for name in names for word in (f"--{name}", files()[name])]
+
+
+def on_trained(results: Path) -> list[str]:
+    """The flags of a command that asks what `train_on_files` trained."""
+    return ["--checkpoint-dir", str(results / "checkpoints"), "--device", "cpu", *flags()]
+
+
+def triples_of(split: str) -> set[tuple[str, ...]]:
+    return {tuple(line.split("\t")) for line in (nations() / f"{split}.txt").read_text().splitlines()}
 
 
 def train_on_files(folder: Path) -> Path:

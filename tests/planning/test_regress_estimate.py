@@ -25,7 +25,6 @@ from kgops.workloads.regress.options import OPTIMIZERS, REGRESS_BATCH, REGRESS_V
 from kgops.workloads.regress.sizes import Flights, RegressShape, regress_shape
 
 T4 = GpuFacts("Tesla T4", (7, 5))
-pytestmark = pytest.mark.usefixtures("one_thread")  # as the bench measures
 
 
 def shape_of(

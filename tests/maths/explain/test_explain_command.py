@@ -9,23 +9,17 @@ from typing import Any
 
 import pytest
 from driving import Console
-from tracing import files, first_test_triples, nations
+from tracing import first_test_triples, on_trained, triples_of
 
 
 def ask(run_cli: Console, trained: Path, *words: str | Path) -> Any:
-    named = [word for name, path in files().items() for word in (f"--{name}", path)]
-    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu")
-    return run_cli("run", "explain", *model, *named, *words)
+    return run_cli("run", "explain", *on_trained(trained), *words)
 
 
 def found_in(run_cli: Console, run: int) -> list[dict[str, Any]]:
     path = Path(run_cli.show(run)["path"]) / "results" / "explanations.json"
     predictions: list[dict[str, Any]] = json.loads(path.read_text())["predictions"]
     return predictions
-
-
-def trained_on() -> set[tuple[str, ...]]:
-    return {tuple(line.split("\t")) for line in (nations() / "train.txt").read_text().splitlines()}
 
 
 def test_a_prediction_is_explained_by_facts_of_its_head_and_tail(
@@ -41,7 +35,7 @@ def test_a_prediction_is_explained_by_facts_of_its_head_and_tail(
     assert (one["head"], one["relation"], one["tail"]) == ("usa", "embassy", "china")
     assert 1 <= len(one["facts"]) <= 3 and one["trouble"] is None
     for fact in one["facts"]:
-        assert (fact["head"], fact["relation"], fact["tail"]) in trained_on()
+        assert (fact["head"], fact["relation"], fact["tail"]) in triples_of("train")
         assert {"usa", "china"} & {fact["head"], fact["tail"]} and fact["effect"] < 0
         same = {fact["head"], fact["tail"]} == {"usa", "china"}
         assert (fact["pair"] != "") == same
@@ -62,9 +56,7 @@ def test_ranks_before_are_those_of_predict(run_cli: Console, trained: Path, tmp_
     triples.write_text("".join("\t".join(one) + "\n" for one in wanted))
     asked.write_text("".join(f"{one[0]}\t{one[1]}\t?\n" for one in wanted))
     assert ask(run_cli, trained, "--triple", triples).code == 0
-    named = [word for name, path in files().items() for word in (f"--{name}", path)]
-    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu", "--top-k", "14")
-    assert run_cli("run", "predict", *model, *named, "--queries", asked).code == 0
+    run_cli.must("run", "predict", *on_trained(trained), "--top-k", "14", "--queries", asked)
     with (Path(run_cli.show(2)["path"]) / "results" / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for number, one in enumerate(found_in(run_cli, 1), 1):
@@ -78,10 +70,8 @@ def test_ranks_before_are_those_of_predict(run_cli: Console, trained: Path, tmp_
 
 
 def test_it_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Path) -> None:
-    named = [word for name, path in files().items() for word in (f"--{name}", path)]
-    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu", "--top-k", "14")
-    question = ("--head", "usa", "--relation", "embassy")
-    assert run_cli("run", "predict", *model, *named, *question).code == 0
+    question = ("--head", "usa", "--relation", "embassy", "--top-k", "14")
+    run_cli.must("run", "predict", *on_trained(trained), *question)
     listed = Path(run_cli.show(1)["path"]) / "results" / "predicted_new_triples.tsv"
     new = [line.split("\t") for line in listed.read_text().splitlines()]
     run_cli.must("run", "explain", "--from-predictions", "1", "--new", "--top", "2", "--device", "cpu")
@@ -95,10 +85,8 @@ def test_it_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Pat
 
 
 def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path) -> None:
-    named = [word for name, path in files().items() for word in (f"--{name}", path)]
-    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu")
     asked = ("--tail", "china", "--relation", "embassy", "--top-k", "3")
-    assert run_cli("run", "predict", *model, *named, *asked).code == 0
+    run_cli.must("run", "predict", *on_trained(trained), *asked)
     with (Path(run_cli.show(1)["path"]) / "results" / "predictions.csv").open(newline="") as file:
         answers = list(csv.DictReader(file))
     done = run_cli.must("run", "explain", "--from-predictions", "1")
@@ -122,17 +110,6 @@ def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path)
         assert (said in run_cli("show", "last").out) == is_said
 
 
-def test_unknown_names_of_a_file_are_told_and_the_others_explained(
-    run_cli: Console, trained: Path, tmp_path: Path
-) -> None:
-    triples = tmp_path / "triples.tsv"
-    triples.write_text("usa\tembassy\tchina\nAtlantis\tembassy\tchina\n")
-    done = ask(run_cli, trained, "--triple", triples)
-    assert done.code == 0, done.err
-    assert "no entity is named 'Atlantis'" in run_cli("show", "1").out
-    assert run_cli.show(1)["metric"]["failed_predictions"] == 1
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -154,17 +131,19 @@ def test_what_cannot_be_explained_says_so_in_a_line_with_what_to_do(
     assert "Traceback" not in done.err + done.out
 
 
-def test_a_prediction_without_rivals_says_so_and_the_others_are_explained(
+def test_a_prediction_without_rivals_and_an_unknown_name_say_so_and_the_others_are_explained(
     run_cli: Console, trained: Path, tmp_path: Path
 ) -> None:
     everything = tmp_path / "valid.txt"
-    everyone = sorted({one[at] for one in trained_on() for at in (0, 2)})
+    everyone = sorted({one[at] for one in triples_of("train") for at in (0, 2)})
     everything.write_text("".join(f"usa\tembassy\t{one}\n" for one in everyone))
     wanted = tmp_path / "wanted.tsv"
-    wanted.write_text("usa\tembassy\tchina\nchina\tembassy\tusa\n")
+    wanted.write_text("usa\tembassy\tchina\nchina\tembassy\tusa\nAtlantis\tembassy\tchina\n")
     done = ask(run_cli, trained, "--triple", wanted, "--valid", everything)
     assert done.code == 0, done.err
-    first, second = found_in(run_cli, 1)
+    first, second, _ = found_in(run_cli, 1)
+    assert "no entity is named 'Atlantis'" in run_cli("show", "1").out
+    assert run_cli.show(1)["metric"]["failed_predictions"] == 2
     assert "every entity is a known tail of (usa, embassy, ?)" in first["trouble"] and first["facts"] == []
     assert second["trouble"] is None and second["facts"]
 
@@ -191,16 +170,15 @@ def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(
 
 
 def every_pair_of_usa() -> list[tuple[str, str, str]]:
-    return [("usa", "embassy", tail) for tail in sorted({one[2] for one in trained_on()} - {"usa"})]
+    return [("usa", "embassy", tail) for tail in sorted({one[2] for one in triples_of("train")} - {"usa"})]
 
 
 def predicted_first(run_cli: Console, trained: Path) -> set[str]:
     """Of the relation embassy: what the model ranks first, known answers left out."""
-    named = [word for name, path in files().items() for word in (f"--{name}", path)]
-    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu", "--top-k", "1", "--new")
-    assert run_cli("run", "predict", *model, *named, "--head", "usa", "--relation", "embassy").code == 0
+    asked = ("--head", "usa", "--relation", "embassy", "--top-k", "1", "--new")
+    run_cli.must("run", "predict", *on_trained(trained), *asked)
     listed = Path(run_cli.show(1)["path"]) / "results" / "predicted_triples.tsv"
-    return set(listed.read_text().splitlines()) | {"\t".join(one) for one in trained_on()}
+    return set(listed.read_text().splitlines()) | {"\t".join(one) for one in triples_of("train")}
 
 
 def test_verify_trains_again_without_the_sets_and_says_so_in_a_sentence(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from driving import Console
-from tracing import files
+from tracing import on_trained
 
 from kgops.maths.explain.prediction import Influences, Prediction, Query, facts_of
 from kgops.maths.models.conve import ConvE
@@ -46,28 +46,26 @@ def test_influences_take_about_what_was_predicted(
     assert 0.75 * bound < peak_live_bytes(find) <= bound
 
 
-def explain(run_cli: Console, trained: Path, *words: str) -> list[str | Path]:
-    named = [word for name, path in files().items() for word in (f"--{name}", path)]
-    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu")
-    return ["run", "explain", *model, *named, "--triple", "usa embassy china", *words]
+def explain(trained: Path, *words: str) -> list[str]:
+    return ["run", "explain", *on_trained(trained), "--triple", "usa embassy china", *words]
 
 
 def test_a_run_is_planned_and_its_process_takes_no_more(run_cli: Console, trained: Path) -> None:
-    run_cli.must(*explain(run_cli, trained, "--verify"))
+    run_cli.must(*explain(trained, "--verify"))
     assert run_cli.show(1)["peak_host_mib"] < 1.1 * run_cli.show(1)["predicted_mib"]
 
 
 def test_a_plan_says_how_often_it_trains_again(run_cli: Console, trained: Path) -> None:
-    wanted = explain(run_cli, trained, "--smallest", "--max-facts", "3", "--verify-seeds", "2")
+    wanted = explain(trained, "--smallest", "--max-facts", "3", "--verify-seeds", "2")
     plan = json.loads(run_cli(*wanted, "--dry-run", "--json").out)
     assert plan["retrainings"]["count"] == (1 + 3 + 4) * 2
-    assert json.loads(run_cli(*explain(run_cli, trained), "--dry-run", "--json").out)["retrainings"] is None
+    assert json.loads(run_cli(*explain(trained), "--dry-run", "--json").out)["retrainings"] is None
 
 
 def test_a_run_that_cannot_fit_is_not_told_to_change_its_trained_model(
     run_cli: Console, trained: Path
 ) -> None:
-    refused = run_cli(*explain(run_cli, trained, "--memory-limit", "20"))
+    refused = run_cli(*explain(trained, "--memory-limit", "20"))
     assert refused.code != 0
     assert "no setting of the options would fit; use a --memory-limit of " in refused.err
     assert "--embedding-dim" not in refused.err

@@ -16,8 +16,6 @@ from kgops.maths.tracin.curvature import Curvature, Training
 from kgops.maths.tracin.loss import TARGET
 from kgops.maths.tracin.scan import AllScores, scan
 
-torch.set_num_threads(1)
-
 
 def test_falls_are_the_fisher_scores_of_the_tail_and_its_rivals() -> None:
     train, model = some_train(3), some_model(3)

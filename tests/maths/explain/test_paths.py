@@ -16,8 +16,6 @@ from kgops.maths.explain.paths import Edge, paths_of
 from kgops.maths.explain.prediction import Influences, effects_of, facts_of
 from kgops.maths.tracin.curvature import Training
 
-torch.set_num_threads(1)
-
 Triple = tuple[int, int, int]
 TAIL = 4
 _CANDIDATES = 100

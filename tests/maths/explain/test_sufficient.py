@@ -20,7 +20,6 @@ from kgops.maths.predict.known import KnownTriples
 from kgops.maths.tracin.curvature import Training
 from kgops.maths.tracin.retraining import Outcome
 
-torch.set_num_threads(1)
 TRIPLE = (HEAD, 1, 6)
 QUERY = Query(TRIPLE)
 

@@ -1,4 +1,4 @@
-"""Edges on short simple paths, found without listing paths, beside networkx listing every one of them."""
+"""Neighbourhood filters, and edges on short simple paths found without listing paths, beside networkx listing them."""
 
 from __future__ import annotations
 
@@ -84,24 +84,6 @@ def test_the_edges_are_those_of_all_simple_paths_listed(shape: str, trees: int) 
             assert found(graph, head, tail, limit, trees) == listed(graph, head, tail, limit)
 
 
-@settings(max_examples=250, deadline=None)
-@given(
-    pairs=st.integers(3, 11).flatmap(
-        lambda n: st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=24)
-    ),
-    ends=st.tuples(st.integers(0, 10), st.integers(0, 10)),
-    limit=st.sampled_from(LIMITS),
-    trees=st.sampled_from([0, 2]),
-)
-def test_the_edges_are_the_same_whatever_the_graph(
-    pairs: list[Edge], ends: Edge, limit: int, trees: int
-) -> None:
-    graph: Any = nx.Graph()
-    graph.add_nodes_from(range(11))
-    graph.add_edges_from(pairs)
-    assert found(graph, *ends, limit, trees) == listed(graph, *ends, limit)
-
-
 @pytest.mark.parametrize("limit", [3, 5])
 def test_hubs_with_more_neighbours_than_are_tried_first_are_exact_too(limit: int) -> None:
     for seed in range(4):
@@ -139,3 +121,62 @@ def test_parallel_edges_stay_together_and_loops_never_lie_on_a_path() -> None:
     assert graph.select(0, 2, how).tolist() == [0, 1, 2, 4, 5]
     assert graph.select(0, 1, how).tolist() == [0, 1, 2]  # the edge between the two itself
     assert graph.select(1, 1, how).tolist() == []  # no path leads from an entity to itself
+
+
+def reference(
+    triples: list[list[int]], size: int, head: int, tail: int, how: NeighbourhoodFilter
+) -> list[int]:
+    graph: Any = nx.Graph()
+    graph.add_nodes_from(range(size))
+    graph.add_edges_from((h, t) for h, _, t in triples)
+    balls = [nx.single_source_shortest_path_length(graph, x, cutoff=how.n_hops) for x in (head, tail)]
+    near = set(balls[0]) & set(balls[1])
+    if not how.strict_hop_constraint:
+        near |= {head, tail}
+    on = set()
+    if how.path_filtering and head != tail:
+        for path in nx.all_simple_paths(graph, head, tail, cutoff=how.path_limit):
+            on |= {frozenset(pair) for pair in pairwise(path)}
+    rows = []
+    for row, (h, _, t) in enumerate(triples):
+        kept = h in near and t in near
+        if not how.strict_path_filtering:
+            touches = how.preserve_test_edges and bool({h, t} & {head, tail})
+            kept &= touches or max(graph.degree(h), graph.degree(t)) >= how.min_degree
+        if how.path_filtering:
+            kept &= frozenset((h, t)) in on
+        if kept:
+            rows.append(row)
+    return rows
+
+
+filters = st.builds(
+    lambda strict, paths, **rest: NeighbourhoodFilter(
+        path_filtering=paths, strict_path_filtering=strict and paths, **rest
+    ),
+    strict=st.booleans(),
+    paths=st.booleans(),
+    n_hops=st.integers(1, 4),
+    min_degree=st.integers(0, 5),
+    preserve_test_edges=st.booleans(),
+    strict_hop_constraint=st.booleans(),
+    max_total_path_length=st.sampled_from([None, 1, 2, 3, 4, 5, 6, 7]),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    pairs=st.integers(4, 14).flatmap(
+        lambda n: st.lists(
+            st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=int(2.2 * n)
+        )
+    ),
+    ends=st.tuples(st.integers(0, 13), st.integers(0, 13)),
+    how=filters,
+)
+def test_filters_keep_what_enumerating_all_simple_paths_keeps(
+    pairs: list[tuple[int, int]], ends: tuple[int, int], how: NeighbourhoodFilter
+) -> None:
+    triples = [[h, 0, t] for h, t in pairs]
+    graph = Neighbourhood(torch.tensor(triples), 14)
+    assert graph.select(*ends, how).tolist() == reference(triples, 14, *ends, how)

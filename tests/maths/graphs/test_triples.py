@@ -76,19 +76,29 @@ def test_files_of_ids_and_files_of_labels_give_the_same_graph_under_one_vocabula
     assert ids.num_entities == 3
 
 
-def test_an_empty_column_is_named(tmp_path: Path) -> None:
-    assert "line 1: an empty column" in refused(write(tmp_path / "t.tsv", "a\t\tb\n"))
+ENTITIES, RELATIONS = {"entity_to_id": "a\t0\nb\t1\nc\t2\n"}, {"relation_to_id": "r\t0\n"}
 
 
-def test_a_wrong_encoding_is_named_with_its_line(tmp_path: Path) -> None:
-    assert "line 2: byte 0xe9 is not UTF-8" in refused(write(tmp_path / "t", b"a\tr\tb\ncaf\xe9\tr\tb\n"))
-
-
-def test_an_entity_of_the_test_file_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
-    entities = write(tmp_path / "e", "a\t0\nb\t1\n")
-    train, test = write(tmp_path / "train", "a\tr\tb\n"), write(tmp_path / "test", "a\tr\tb\na\tr\tnew\n")
-    message = refused(train, None, test, entity_to_id=entities)
-    assert f"{test}, line 2: entity 'new' is not in {entities}" in message
+@pytest.mark.parametrize(
+    ("content", "vocabularies", "said"),
+    [
+        (b"a\t\tb\n", {}, "line 1: an empty column"),
+        (b"a\tr\tb\ncaf\xe9\tr\tb\n", {}, "line 2: byte 0xe9 is not UTF-8"),
+        (b"a\tr\tb\nb\tr\n", {}, "line 2: expected 3 columns, found 2"),
+        (b"", {}, "has no triples"),
+        (b"a\tr\tb\nb\tr\tzz\n", ENTITIES, "line 2: entity 'zz' is not in"),
+        (b"0\t0\t1\n1\t0\t9\n", ENTITIES | RELATIONS, "line 2: entity id 9 is out of range"),
+        (b"\x1f\x8bnot really", {}, "is a damaged gzip file"),
+    ],
+)
+def test_faulty_triples_are_named_with_file_and_line(
+    tmp_path: Path, content: bytes, vocabularies: dict[str, str], said: str
+) -> None:
+    given_files = {name: write(tmp_path / name, text) for name, text in vocabularies.items()}
+    good = write(tmp_path / "good", "0\t0\t1\n" if "relation_to_id" in vocabularies else "a\tr\tb\nb\tr\tc\n")
+    bad = write(tmp_path / "bad", content)
+    message = refused(good, None, bad, **given_files)
+    assert str(bad) in message and said in message
 
 
 def test_duplicates_are_left_out_and_noted_with_both_lines(tmp_path: Path) -> None:

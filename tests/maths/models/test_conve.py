@@ -14,9 +14,6 @@ from kgops.maths.models.encoder import Buffers, FusedEncoder
 from kgops.maths.models.encoder import _unit as unit_of
 from kgops.workloads.train.models import ConvEConfig
 
-# Matrices this small only wait for each other on a second thread.
-torch.set_num_threads(1)
-
 SMALL = ConvEConfig(30, 4, embedding_dim=12, output_channels=5, kernel_height=2, kernel_width=3)
 SHAPES = [
     SMALL,

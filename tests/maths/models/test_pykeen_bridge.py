@@ -16,9 +16,6 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import from_pykeen_state, load_pykeen, to_pykeen_state
 from kgops.workloads.train.models import ConvEConfig
 
-# Matrices this small only wait for each other on a second thread.
-torch.set_num_threads(1)
-
 SHAPES: list[dict[str, Any]] = [
     {"embedding_dim": 12},
     {"embedding_dim": 12, "apply_batch_normalization": False},

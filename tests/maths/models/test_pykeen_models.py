@@ -20,7 +20,6 @@ from kgops.maths.tracin.checkpoint_set import load_checkpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET
 from kgops.maths.tracin.scan import self_influence
 
-torch.set_num_threads(1)
 # PyKEEN and what it loads warn of their own affairs, which are not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")
 

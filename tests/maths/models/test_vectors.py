@@ -18,7 +18,6 @@ from kgops.maths.train.penalties import Penalties
 from kgops.maths.train.step import TrainStep
 from kgops.workloads.train.models import VectorConfig, weight_bytes
 
-torch.set_num_threads(1)
 NAMES = ["ComplEx", "DistMult"]
 
 

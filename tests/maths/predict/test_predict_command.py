@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 from driving import Console
-from tracing import files, nations
+from tracing import on_trained, triples_of
 
 from kgops.maths.predict.answer_files import must_have_parquet
 
 
 def ask(run_cli: Console, trained: Path, *words: str | Path) -> Any:
-    named = [word for name, path in files().items() for word in (f"--{name}", path)]
-    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu")
-    return run_cli("run", "predict", *model, *named, *words)
+    return run_cli("run", "predict", *on_trained(trained), *words)
 
 
 def rows_of(run_cli: Console, run: int) -> list[dict[str, str]]:
@@ -30,11 +28,6 @@ def train_on(run_cli: Console, graph: Path) -> None:
     """Run 1: a small model of the triples in the file."""
     small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
     assert run_cli("run", "train", "--train", graph, *small).code == 0
-
-
-def triples(split: str) -> set[tuple[str, ...]]:
-    lines = (nations() / f"{split}.txt").read_text().splitlines()
-    return {tuple(line.split("\t")) for line in lines}
 
 
 def triple(row: dict[str, str]) -> tuple[str, str, str]:
@@ -55,7 +48,7 @@ def test_answers_are_ranked_named_and_known_or_new(run_cli: Console, trained: Pa
     assert {row["head"] for row in rows} == {"usa"} and len(rows) == 14
     assert [float(row["rank"]) for row in rows] == sorted(float(row["rank"]) for row in rows)
     for row in rows:
-        split = next((one for one in ("train", "valid", "test") if triple(row) in triples(one)), "new")
+        split = next((one for one in ("train", "valid", "test") if triple(row) in triples_of(one)), "new")
         assert row["known"] == split
     (question,) = json.loads(output.read_text())["questions"]
     assert (question["head"], question["relation"], question["tail"]) == ("usa", "embassy", None)
@@ -109,7 +102,7 @@ def test_candidates_and_types_limit_the_answers(run_cli: Console, trained: Path,
     unknown = ask(run_cli, trained, *of_type, "Asien")
     assert unknown.code == 1 and "no entity has the type 'Asien': did you mean 'Asian'?" in unknown.err
     # Of what has few tails, the others get a type of their own.
-    every = set().union(*(triples(split) for split in ("train", "valid", "test")))
+    every = set().union(*(triples_of(split) for split in ("train", "valid", "test")))
     tails = {one[2] for one in every if one[1] == "lostterritory"}
     ends = sorted({end for one in every for end in (one[0], one[2])})
     types.write_text("".join(f"{one}\t{'Loser' if one in tails else 'Winner'}\n" for one in ends))
@@ -123,7 +116,7 @@ def test_candidates_and_types_limit_the_answers(run_cli: Console, trained: Path,
 def test_all_pairs_of_a_relation_are_new_ones_unless_asked_for_all(run_cli: Console, trained: Path) -> None:
     assert ask(run_cli, trained, "--relation", "embassy", "--best", "20").code == 0
     rows = rows_of(run_cli, 1)
-    known = set().union(*(triples(split) for split in ("train", "valid", "test")))
+    known = set().union(*(triples_of(split) for split in ("train", "valid", "test")))
     assert len(rows) == 20 and not {triple(row) for row in rows} & known
     assert ask(run_cli, trained, "--relation", "embassy", "--best", "1000", "--no-new").code == 0
     every = rows_of(run_cli, 2)
@@ -176,7 +169,7 @@ def test_tracin_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained:
     )
     shown = json.loads(run_cli("influences", "2", "--json").out)
     assert [(one["head"], one["relation"], one["tail"]) for one in shown] == new[:2]
-    assert {one["candidates"] for one in shown} == {len(triples("train"))}  # all of them, unfiltered
+    assert {one["candidates"] for one in shown} == {len(triples_of("train"))}  # all of them, unfiltered
     assert run_cli("run", "--again", "2").code == 0
     wrong = run_cli("run", "tracin", "--from-predictions", "2")
     assert wrong.code == 2 and "is a tracin run, not a predict run" in wrong.err

@@ -17,8 +17,6 @@ from kgops.maths.regress.network import Attention, Messages, RegressionModel, Sc
 from kgops.workloads.regress.job import RegressionConfig
 from kgops.workloads.regress.options import ANGLES_MODES, ARCHITECTURES
 
-torch.set_num_threads(1)
-
 SMALL = RegressionConfig(17, 24, temporal_frames=3, channels=(4, 6, 8), film_width=5, states=3, dropout=0.0)
 
 
@@ -281,6 +279,3 @@ def test_only_the_angles_of_the_mode_are_seen(mode: str, matters: tuple[int, int
         turned = angles.clone()
         turned[..., angle] += 20
         assert (not torch.allclose(model(images, turned), before)) == bool(matters[angle])
-
-
-# --- the sun --------------------------------------------------------------------------------------

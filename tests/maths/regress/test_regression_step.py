@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from recording import Killed, Recorder, Stop, assert_identical
-from tiny_regression import QUICK, TINY, made_flights, train, weights
+from tiny_regression import QUICK, TINY, train, weights
 
 from kgops.maths.regress.batches import Prepared, Scaling, Stream, Training, Windows, augmented, generator_for
 from kgops.maths.regress.flights import Flight
@@ -23,12 +23,6 @@ from kgops.maths.regress.step import RegressionStep
 from kgops.maths.train.optimizers import OPTIMIZERS, GpuAdagrad, build_optimizer
 from kgops.maths.train.settings import resolve_precision
 from kgops.workloads.regress import options as regress
-
-
-@pytest.fixture(scope="module")
-def flights(tmp_path_factory: pytest.TempPathFactory) -> list[Flight]:
-    return made_flights(tmp_path_factory.mktemp("flights"))
-
 
 # --- a step ---------------------------------------------------------------------------------------
 

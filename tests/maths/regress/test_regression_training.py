@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from recording import Killed, Recorder, Stop, assert_identical
-from tiny_regression import QUICK, TINY, made_flights, read_trained, train, weights
+from tiny_regression import QUICK, TINY, read_trained, train, weights
 
 from kgops.errors import BadInput
 from kgops.maths.regress.batches import Windows
@@ -19,12 +19,6 @@ from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.stages import RegressionSettings, plan_stages
 from kgops.maths.train.loop import Diverged
 from kgops.workloads.regress.job import RegressionConfig
-
-
-@pytest.fixture(scope="module")
-def flights(tmp_path_factory: pytest.TempPathFactory) -> list[Flight]:
-    return made_flights(tmp_path_factory.mktemp("flights"))
-
 
 # --- it learns ------------------------------------------------------------------------------------
 

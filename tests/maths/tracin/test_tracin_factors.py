@@ -19,8 +19,6 @@ from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
 from kgops.maths.tracin.products import pair_scores, self_scores
 from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig
 
-torch.set_num_threads(1)
-
 # Heads, relations and tails occur again within and across the two blocks, and as each other.
 TRAIN = torch.tensor(
     [[0, 1, 2], [0, 1, 3], [0, 1, 2], [5, 0, 1], [2, 3, 0], [1, 1, 5], [4, 2, 4], [7, 0, 6], [6, 3, 2]]

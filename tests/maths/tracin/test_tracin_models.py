@@ -19,7 +19,6 @@ from kgops.maths.tracin.models import chosen_parameters, last_layers
 from kgops.maths.tracin.scan import AllScores, scan, self_influence
 from kgops.maths.train.batches import inverse_triples
 
-torch.set_num_threads(1)
 # PyKEEN and what it loads warn of their own affairs, which are not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")
 

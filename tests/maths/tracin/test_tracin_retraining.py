@@ -23,8 +23,6 @@ from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.workloads.train.models import ConvEConfig
 
-torch.set_num_threads(1)
-
 TINY = ConvEConfig(
     32, 3, embedding_dim=32, output_channels=8, input_dropout=0.1, feature_map_dropout=0.1, output_dropout=0.1
 )

@@ -21,8 +21,6 @@ from kgops.maths.tracin.scan import AllScores, TopTriples, scan, self_influence
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.workloads.train.models import ConvEConfig
 
-torch.set_num_threads(1)
-
 CONFIG = ConvEConfig(12, 3, embedding_dim=12, output_channels=3)
 SMALL = Settings(block=7, chunk=5, tests_at_once=2)
 

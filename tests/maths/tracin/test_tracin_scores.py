@@ -24,8 +24,6 @@ from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig
 
-torch.set_num_threads(1)
-
 # Relation ids as in files; heads and tails occur again as each other, and one triple is a loop.
 TRAIN = torch.tensor([[0, 1, 2], [0, 1, 3], [5, 0, 1], [2, 1, 0], [1, 0, 5], [4, 0, 4], [7, 0, 6], [6, 1, 2]])
 # Many rows of few queries: one test triple is scored by tangents.

@@ -16,8 +16,6 @@ from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.retraining import Outcome
 from kgops.maths.tracin.validate import NOISE, Validation, validate
 
-torch.set_num_threads(1)
-
 SEED = 7
 
 

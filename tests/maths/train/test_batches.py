@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from kgops.maths.train.batches import Batch, Batches, inverse_triples, query_rows
 
-# Matrices this small only wait for each other on a second thread.
-torch.set_num_threads(1)
-
 TRIPLES = torch.tensor([[0, 0, 1], [0, 0, 2], [1, 1, 0], [2, 0, 2], [3, 1, 0], [0, 1, 1], [4, 0, 0]])
 
 triples = st.lists(

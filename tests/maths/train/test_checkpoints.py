@@ -17,9 +17,6 @@ from kgops.maths.train import checkpoints
 from kgops.maths.train.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
 from kgops.workloads.train.models import ConvEConfig
 
-# Matrices this small only wait for each other on a second thread.
-torch.set_num_threads(1)
-
 CONFIG = ConvEConfig(9, 2, embedding_dim=12, output_channels=3)
 
 
@@ -92,7 +89,6 @@ sys.path[:0] = sys.argv[2:]
 from test_checkpoints import checkpoint
 from kgops.maths.train.checkpoints import read_checkpoint, write_checkpoint
 
-torch.set_num_threads(1)
 path, killed = pathlib.Path(sys.argv[1]), 0
 for owner, name in ((os, "fsync"), (os, "replace"), (pathlib.Path, "unlink"), (torch, "save")):
     for nth in range(1, 9):

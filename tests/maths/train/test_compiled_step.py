@@ -14,13 +14,13 @@ import pytest
 import torch
 from driving import patience
 from recording import Recorder
+from test_train_loop import small
 
 from kgops.jobs.on_device import WorkerDevice, compile_mode
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.loop import FitResult, fit
 from kgops.maths.train.settings import TrainSettings
-from kgops.workloads.train.models import ConvEConfig
 
 # torch's compiler warns of torch's own deprecations while it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -30,6 +30,8 @@ needs_compiler = pytest.mark.skipif(
     reason="no C++ compiler: torch.compile cannot make kernels for a CPU",
 )
 CPU, GPU = torch.device("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)
+# Masks differ between a step and its replay, so that only a model without dropout can be compared.
+STILL = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
 # Batches of another size at the end of each epoch, and a validation that shares the model.
 SETTINGS = TrainSettings(
     num_epochs=3, batch_size=48, validate_every=1, seed=3, schedule="cosine", loss_every=4
@@ -40,12 +42,6 @@ SETTINGS = TrainSettings(
 def forget_kernels() -> Any:
     yield
     torch.compiler.reset()
-
-
-def small(graph: Graph, device: str = "cpu", **change: Any) -> ConvE:
-    torch.manual_seed(9)
-    config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=32, output_channels=8)
-    return ConvE(replace(config, **change)).to(device)
 
 
 def trained(
@@ -150,9 +146,8 @@ def test_compiled_training_on_a_gpu_has_the_losses_and_weights_of_plain_training
     nations: Graph, tmp_path: Path, device: str, mode: str, precision: str
 ) -> None:
     settings = replace(SETTINGS, precision=precision)
-    still = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
-    plain = trained(nations, tmp_path / "plain", settings, device, **still)
-    compiled = trained(nations, tmp_path / "compiled", replace(settings, compile=mode), device, **still)
+    plain = trained(nations, tmp_path / "plain", settings, device, **STILL)
+    compiled = trained(nations, tmp_path / "compiled", replace(settings, compile=mode), device, **STILL)
     assert compiled[2].options["compile"] == (mode, mode, None)
     losses = [[entry["loss"] for entry in done.history] for _, done, _ in (plain, compiled)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4 if precision == "fp32" else 1e-2)

@@ -16,9 +16,6 @@ from kgops.maths.models.pykeen_bridge import from_pykeen_state
 from kgops.maths.train.evaluate import Evaluation, Evaluator
 from kgops.workloads.train.models import ConvEConfig
 
-# Matrices this small only wait for each other on a second thread.
-torch.set_num_threads(1)
-
 SIDES = ("head", "tail", "both")
 
 

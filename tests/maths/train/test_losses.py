@@ -14,9 +14,6 @@ from torch.nn import functional as F
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.settings import resolve_precision
 
-# Matrices this small only wait for each other on a second thread.
-torch.set_num_threads(1)
-
 KINDS: tuple[Literal["bce", "softmax"], ...] = ("bce", "softmax")
 Case = tuple[torch.Tensor, torch.Tensor, torch.Tensor, Positives]
 

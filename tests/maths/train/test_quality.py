@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from driving import Console
-from tracing import files
+from tracing import files, flags
 
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.train.evaluate import Evaluation, Group, Metrics, quality_table
@@ -78,8 +78,7 @@ def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
         if engine == "kgops"
         else ("--model", "DistMult", "--embedding-dim", "8")
     )
-    asked = [word for name, path in files().items() for word in (f"--{name}", path)]
-    run_cli.must("run", "train", *asked, "--engine", engine, *model, *small)
+    run_cli.must("run", "train", *flags(), "--engine", engine, *model, *small)
     results = Path(run_cli.show(1)["path"]) / "results"
     table = json.loads((results / "test_results.json").read_text())
     by_direction = {one["name"]: one for one in table["groups"]["direction"]}

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_compiled_step import CPU, GPU, SETTINGS, assert_same, small, trained
+from test_compiled_step import CPU, GPU, SETTINGS, STILL, assert_same, trained
+from test_train_loop import small
 
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.train.acceleration import ReplayedStep, StaticBatch
@@ -68,10 +69,8 @@ def test_replayed_training_has_the_losses_and_weights_of_plain_training(
     nations: Graph, tmp_path: Path, device: str, optimizer: str, loss: str
 ) -> None:
     settings = replace(SETTINGS, optimizer=optimizer, loss=loss, label_smoothing=0.1)
-    # Masks differ between a step and its replay, so that only a model without dropout can be compared.
-    still = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
-    plain = trained(nations, tmp_path / "plain", settings, device, **still)
-    replayed = trained(nations, tmp_path / "replayed", replace(settings, cuda_graphs=True), device, **still)
+    plain = trained(nations, tmp_path / "plain", settings, device, **STILL)
+    replayed = trained(nations, tmp_path / "replayed", replace(settings, cuda_graphs=True), device, **STILL)
     assert replayed[2].options["cuda_graphs"] == (True, "on", None)
     assert_same(replayed, plain)
 
@@ -115,8 +114,7 @@ def test_batches_with_more_positives_than_there_is_room_are_captured_again(
         true = Positives((pairs % 16).to(device), (pairs // 16).to(device))
         return Batch(heads.to(device), 2 * heads.to(device), true)
 
-    still = {"feature_map_dropout": 0.0, "output_dropout": 0.0, "input_dropout": 0.0}
-    models = small(nations, device, **still), small(nations, device, **still)
+    models = small(nations, device, **STILL), small(nations, device, **STILL)
     steps = [TrainStep(m, EntityLoss(dtype=precision), build_optimizer("adam", m, 1e-3)) for m in models]
     replayed = ReplayedStep(steps[0], 16)
     with on_a_stream_of_its_own():

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 from driving import Console, wait_for
-from recording import events
-from tracing import nations
+from recording import assert_identical, events
+from tracing import flags
 
 from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.worker.entry import run_reporting_errors
@@ -25,19 +25,8 @@ EPOCHS = 100  # long enough that a stop, seen within half a second, finds it in 
 STEADY = ("--num-epochs", str(EPOCHS), "--resume-every", "0.05", "--checkpoint-frequency", "0", "--seed", "3")
 
 
-def files() -> list[str]:
-    return [
-        part for name in ("train", "valid", "test") for part in (f"--{name}", str(nations() / f"{name}.txt"))
-    ]
-
-
 def final_weights(folder: Path) -> dict[str, torch.Tensor]:
     return dict(read_checkpoint(folder / "final_model.pt").model)
-
-
-def assert_identical(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
-    assert a.keys() == b.keys()
-    assert [name for name in a if not torch.equal(a[name], b[name])] == []
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +34,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
     """A training never disturbed, by the worker alone: its folder and the events it printed."""
     folder = tmp_path_factory.mktemp("by-hand")
     told = subprocess.run(
-        [sys.executable, "-m", "kgops", "run", "train", *files(), *SMALL, *STEADY, "--dry-run"],
+        [sys.executable, "-m", "kgops", "run", "train", *flags(), *SMALL, *STEADY, "--dry-run"],
         capture_output=True,
         text=True,
         check=True,
@@ -100,7 +89,7 @@ def test_training_on_nations_succeeds_with_the_files_the_group_knows(
 def test_a_gpu_that_was_requested_or_given_and_is_not_there_fails_the_worker_and_says_so(
     run_cli: Console, tmp_path: Path, device: str, given: str, reason: str
 ) -> None:
-    job = run_cli("run", "train", *files(), *SMALL[:-2], "--dry-run").out
+    job = run_cli("run", "train", *flags(), *SMALL[:-2], "--dry-run").out
     (tmp_path / "job.toml").write_text(job.replace('device = "auto"', f'device = "{device}"'))
     told = {"KGOPS_RUN_FOLDER": str(tmp_path), "KGOPS_EVENTS": str(tmp_path / "events.jsonl")}
     worker = subprocess.run(
@@ -117,7 +106,7 @@ def test_a_gpu_that_was_requested_or_given_and_is_not_there_fails_the_worker_and
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="the installed torch is built for CUDA")
 def test_a_gpu_is_refused_before_the_start_where_torch_is_a_cpu_build(run_cli: Console) -> None:
-    done = run_cli("run", "train", *files(), "--device", "cuda")
+    done = run_cli("run", "train", *flags(), "--device", "cuda")
     assert done.code == 2
     assert "a GPU was requested, but the installed torch is a CPU build" in done.err
     assert run_cli("runs", "--json").json() == []
@@ -162,7 +151,7 @@ def in_the_middle(run_cli: Console, number: int) -> dict[str, Any]:
 def test_a_training_whose_worker_is_killed_resumes_by_itself_to_the_same_weights(
     run_cli: Console, by_hand: tuple[Path, list[dict[str, Any]]]
 ) -> None:
-    run_cli.must("run", "train", *files(), *SMALL, *STEADY, "--detach")
+    run_cli.must("run", "train", *flags(), *SMALL, *STEADY, "--detach")
     os.kill(in_the_middle(run_cli, 1)["pid"], signal.SIGKILL)
     run = run_cli.ended(1)
     assert (run.state, run.attempts) == ("succeeded", 2)
@@ -174,7 +163,7 @@ def test_a_training_whose_worker_is_killed_resumes_by_itself_to_the_same_weights
 def test_a_training_stopped_in_the_middle_and_resumed_has_the_weights_of_one_never_stopped(
     run_cli: Console, by_hand: tuple[Path, list[dict[str, Any]]]
 ) -> None:
-    run_cli("run", "train", *files(), *SMALL, *STEADY, "--detach")
+    run_cli("run", "train", *flags(), *SMALL, *STEADY, "--detach")
     in_the_middle(run_cli, 1)
     assert run_cli("stop", "1").code == 0
     assert run_cli.show(1)["state"] == "cancelled"
@@ -187,33 +176,15 @@ def test_a_training_stopped_in_the_middle_and_resumed_has_the_weights_of_one_nev
 # --- bad input ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "flags", "said", "advice"),
-    [
-        (b"a\tr\tb\nb\tr\n", [], "line 2: expected 3 columns, found 2", "separated by single tabs"),
-        (b"", [], "has no triples", "head, relation, tail"),
-        (b"a\tr\tb\nb\tr\tzz\n", ["ents"], "line 2: entity 'zz' is not in", "or omit --entity-to-id"),
-        (b"0\t0\t1\n1\t0\t9\n", ["ents", "rels"], "line 2: entity id 9 is out of range", "--entity-to-id"),
-        (b"\x1f\x8bnot really", [], "is a damaged gzip file", "gzip -t"),
-    ],
-    ids=["ragged", "empty", "unknown", "out-of-range", "gz"],
-)
-def test_bad_triples_are_told_with_file_line_and_what_to_do(
-    run_cli: Console, tmp_path: Path, content: bytes, flags: list[str], said: str, advice: str
-) -> None:
-    (tmp_path / "good.tsv").write_text("a\tr\tb\nb\tr\tc\n" if flags != ["ents", "rels"] else "0\t0\t1\n")
-    (tmp_path / "bad.tsv").write_bytes(content)
-    (tmp_path / "ents").write_text("a\t0\nb\t1\nc\t2\n")
-    (tmp_path / "rels").write_text("r\t0\n")
-    more = [
-        p for f, v in (("--entity-to-id", "ents"), ("--relation-to-id", "rels")) if v in flags for p in (f, v)
-    ]
-    done = run_cli("run", "train", "--train", "good.tsv", "--test", "bad.tsv", *more, "--device", "cpu")
+def test_bad_triples_are_told_with_file_line_and_what_to_do(run_cli: Console, tmp_path: Path) -> None:
+    (tmp_path / "good.tsv").write_text("a\tr\tb\nb\tr\tc\n")
+    (tmp_path / "bad.tsv").write_text("a\tr\tb\nb\tr\n")
+    done = run_cli("run", "train", "--train", "good.tsv", "--test", "bad.tsv", "--device", "cpu")
     assert done.code == 1
     reason, last = run_cli.show(1)["reason"], done.out.splitlines()[-1]
     for text in (reason, last):
-        assert str(tmp_path / "bad.tsv") in text and said in text
-    assert advice in reason and advice in done.err
+        assert f"{tmp_path / 'bad.tsv'}, line 2: expected 3 columns, found 2" in text
+    assert "separated by single tabs" in reason and "separated by single tabs" in done.err
     assert "Traceback" not in done.err + (run_cli.folder(1) / "worker.log").read_text()
 
 
@@ -225,7 +196,7 @@ def test_a_person_who_asks_for_compiling_without_a_compiler_is_told_and_the_run_
     run_cli: Console,
 ) -> None:
     run_cli.must(
-        *("run", "train", *files(), *SMALL, "--num-epochs", "1", "--compile", "default"),
+        *("run", "train", *flags(), *SMALL, "--num-epochs", "1", "--compile", "default"),
         env={"CUDA_VISIBLE_DEVICES": "", "CXX": "no-such-compiler"},
     )
     options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
