@@ -17,7 +17,7 @@ import pytest
 from driving import Console, Terminal, end_all_of
 from fuzzing import memory_within
 from hypothesis import HealthCheck, settings
-from nvml_standin import StandIn
+from nvml_standin import Machine, StandIn, t4
 from ssh_server import Lab, open_lab
 from tracing import train_on_files
 
@@ -165,6 +165,16 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> list[Flight]:
 def standin(tmp_path: Path) -> StandIn:
     """GPUs for the children of a test."""
     return StandIn(tmp_path)
+
+
+@pytest.fixture
+def on_t4(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Variables of commands that see one T4 with 14,909 MiB to use; their supervisors see it, too."""
+    standin.show(Machine((t4(),)))
+    variables = standin.variables()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return variables
 
 
 @pytest.fixture

@@ -207,6 +207,10 @@ class StandIn:
         joined = os.pathsep.join(path for path in paths if path)
         return {**os.environ, "LD_LIBRARY_PATH": joined, STATE: str(self._state)}
 
+    def variables(self) -> dict[str, str]:
+        """Of that environment, what this process has not."""
+        return {name: value for name, value in self.environment().items() if os.environ.get(name) != value}
+
     def calls(self) -> list[str]:
         """Every call that any process made so far: "name GPU answer"."""
         return self._log.read_text(encoding="utf-8").splitlines() if self._log.exists() else []

@@ -7,9 +7,12 @@ sets it, wherever it is started from.
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +45,28 @@ def compile_library(source: str, folder: Path, name: str) -> Path:
     """Skips the test where there is no compiler, or no C library of the kind it was written for."""
     library = folder / f"{name}.so"
     return _compile(source, library, ["-shared", "-fPIC", "-pthread"])
+
+
+@contextmanager
+def preloaded(
+    home: Path, folder: Path, source: str, *, file: str, **names: str
+) -> Iterator[tuple[PreloadedConsole, Callable[[float], None]]]:
+    """A console whose processes load tests/SOURCE.c first, and what writes the number that it reads in FILE."""
+    number = folder / "number"
+    number.write_bytes(struct.pack("q", 0))
+
+    def write(value: float) -> None:
+        with number.open("r+b") as opened:
+            opened.write(struct.pack("q", int(value)))
+
+    defined = "".join(f'#define {name} "{text}"\n' for name, text in {file: number, **names}.items())
+    text = defined + Path(__file__).with_name(f"{source}.c").read_text()
+    (folder / "work").mkdir()
+    python = python_with(compile_library(text, folder, source), folder / "python")
+    console = PreloadedConsole(home, folder / "work", python=python)
+    yield console, write
+    write(0)
+    console.close()
 
 
 def python_with(library: Path, folder: Path) -> str:

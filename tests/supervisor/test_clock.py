@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from driving import QUICK, wait_for
-from preloading import PreloadedConsole, compile_library, python_with
+from preloading import PreloadedConsole, preloaded
 
 HOUR_S = 3600
 UNTIL_GATE = "while [ ! -e gate ]; do sleep 0.05; done"
@@ -18,21 +17,8 @@ Set = Callable[[float], None]
 @pytest.fixture
 def clock(home: Path, tmp_path: Path) -> Iterator[tuple[PreloadedConsole, Set]]:
     """A console, and what sets the clock of all its processes by so many seconds from the true time."""
-    by = tmp_path / "clock"
-    by.write_bytes(struct.pack("q", 0))
-
-    def set_by(seconds: float) -> None:
-        with by.open("r+b") as file:
-            file.write(struct.pack("q", int(seconds)))
-
-    source = (
-        f'#define CLOCK_FILE "{by}"\n' + Path(__file__).parents[1].joinpath("shifted_clock.c").read_text()
-    )
-    library = compile_library(source, tmp_path, "shifted_clock")
-    (tmp_path / "work").mkdir()
-    console = PreloadedConsole(home, tmp_path / "work", python=python_with(library, tmp_path / "python"))
-    yield console, set_by
-    console.close()
+    with preloaded(home, tmp_path, "shifted_clock", file="CLOCK_FILE") as made:
+        yield made
 
 
 @pytest.mark.parametrize("set_by_s", [-2 * HOUR_S, 2 * HOUR_S], ids=["back", "forward"])

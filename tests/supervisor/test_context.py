@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 from driving import Console, wait_for
 from nvml_standin import Machine, StandIn, compiler, t4
@@ -20,28 +17,14 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for th
 RESERVES = """echo '{"event": "memory", "mib": {"reserved": 1000}}' >> "$KGOPS_EVENTS"; exec sleep 60"""
 
 
-def machine_with_a_t4(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StandIn, dict[str, str]]:
-    """And the environment of commands on it."""
-    driver = StandIn(folder)
-    driver.show(Machine((t4(),)))
-    for name, value in driver.environment().items():
-        if os.environ.get(name) != value:
-            monkeypatch.setenv(name, value)
-    return driver, {name: value for name, value in driver.environment().items() if "KGOPS" in name}
-
-
 def test_a_context_is_what_the_driver_counts_beyond_what_torch_has_reserved_for_a_while(
-    run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_cli: Console, standin: StandIn, on_t4: dict[str, str]
 ) -> None:
-    driver, environment = machine_with_a_t4(tmp_path, monkeypatch)
-    started = run_cli.must(
-        "run", "--detach", "exec", "--gpu", "0", "--", "sh", "-c", RESERVES, env=environment
-    )
-    number = int(started.out)
+    number = run_cli.detach("sh", "-c", RESERVES, flags=("--gpu", "0"), env=on_t4)
     run_cli.running(number)
     tree = Tree(RunFolder(run_cli.folder(number)), 1)
     (worker,) = wait_for(tree.members, "the worker")
-    driver.show(Machine((t4(used_mib=1150, processes=((worker.pid, 1150),)),)))
+    standin.show(Machine((t4(used_mib=1150, processes=((worker.pid, 1150),)),)))
 
     def contexts() -> list[float | None]:
         with open_reader(run_cli.home / "kgops.db") as conn:
@@ -61,14 +44,8 @@ def test_a_context_is_what_the_driver_counts_beyond_what_torch_has_reserved_for_
 
 @pytest.mark.parametrize(("driver", "planned_mib"), [(Machine(()).driver, 150.0), ("1.2.3", 400.0)])
 def test_a_plan_takes_the_context_that_was_measured_on_this_gpu_with_this_driver(
-    driver: str,
-    planned_mib: float,
-    run_cli: Console,
-    conn: Connection,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    driver: str, planned_mib: float, run_cli: Console, conn: Connection, on_t4: dict[str, str]
 ) -> None:
-    _, environment = machine_with_a_t4(tmp_path, monkeypatch)
     forecast = {**FORECAST, "estimate": {"parts_mib": {"weights": 500.0}}}
     plan = {"forecast": forecast}
     add(conn, 1, workload="train", label="nations", predicted_mib=500.0, plan=plan, env={"driver": driver})
@@ -76,7 +53,7 @@ def test_a_plan_takes_the_context_that_was_measured_on_this_gpu_with_this_driver
     with transaction(conn):
         series.append(conn, 1, [series.Point("context_mib", 1.0, 150.0, 1.0)])
     runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=1.0)
-    shown = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "0", "--json", env=environment)
+    shown = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "0", "--json", env=on_t4)
     assert shown.code in (0, 3), shown.err  # 3: torch of these tests may have no CUDA
     (plan,) = shown.json()
     assert plan["estimate"]["parts_mib"]["context"] == planned_mib

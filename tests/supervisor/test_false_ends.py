@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from driving import Console, all_of, is_clear
-from test_host_memory import small_group as small_group
 
 from kgops.supervisor.attempt_end import Observations, _was_killed
 from kgops.supervisor.gate import Exit
@@ -86,6 +87,38 @@ def test_only_a_sigkill_within_the_tree_can_be_the_kernels(
     left: Exit | None, seen: Observations, log: bytes, killed: bool
 ) -> None:
     assert _was_killed(left, seen, log) is killed
+
+
+GROUPS = Path("/sys/fs/cgroup")
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A memory cgroup of 60 MB, of either version; skipped where this user may not make one."""
+    one, two = GROUPS / "memory" / f"kgops-test-{os.getpid()}", GROUPS / f"kgops-test-{os.getpid()}"
+    group, limit = (one, "memory.limit_in_bytes") if one.parent.is_dir() else (two, "memory.max")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"cannot make a memory cgroup here: {error}")
+    try:
+        (group / limit).write_text("60000000")
+    except OSError as error:
+        group.rmdir()
+        pytest.skip(f"cannot limit a memory cgroup here: {error}")
+    yield group
+    group.rmdir()
+
+
+def test_a_kernel_oom_kill_is_told_from_other_kills_and_the_fallbacks_steps_down(
+    run_cli: Console, small_group: Path
+) -> None:
+    script = f"echo $$ > {small_group}/cgroup.procs; exec {sys.executable} -c 'x = bytearray({{mib}} << 20)'"
+    told = run_cli("run", "exec", "--json", "--on-oom", "mib=400,10", "--", "sh", "-c", script)
+    run = told.json()
+    assert run["state"] == "succeeded"
+    assert [attempt["outcome"] for attempt in run["attempt"]] == ["out_of_memory", "succeeded"]
+    assert "the kernel killed the worker" in run["attempt"][0]["reason"]
 
 
 def test_failing_command_is_no_out_of_memory_beside_a_kill_of_another(

@@ -6,17 +6,14 @@ import json
 import os
 import re
 import resource
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from driving import Console, Done, wait_for
-from test_host_memory import small_group as small_group
 
 from kgops.maths.tracin.finished_tests import FinishedTest, open_finished_tests
 
@@ -69,12 +66,6 @@ def no_traceback(run_cli: Console, done: Done, number: int = 1) -> None:
 
 def metrics(run: dict[str, Any]) -> dict[str, float]:
     return {name: run["metric"][name] for name in ("best_valid_mrr", "best_epoch", "epochs")}
-
-
-def last_sample(run_cli: Console) -> float:
-    """When a supervisor last measured run 1."""
-    series: dict[str, float] = {one["name"]: one["last_at"] for one in run_cli.show(1)["series"]}
-    return series.get("host_memory_mib", 0.0)
 
 
 def history(run: dict[str, Any]) -> list[float]:
@@ -141,27 +132,6 @@ def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_th
     assert len(resumed) == 1 and resumed[0] >= 3
     assert metrics(run) == pytest.approx(metrics(never_failed), rel=1e-3)
     assert history(run) == pytest.approx(history(never_failed), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_a_training_that_the_kernel_killed_for_memory_steps_down_too(
-    run_cli: Console, files: list[str], small_group: Path
-) -> None:
-    run_cli("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--detach", env=ONE_THREAD)
-    events = Path(run_cli.show(1)["path"]) / "events.jsonl"
-    started = wait_for(lambda: re.search(r'"started".*"pid":(\d+)', events.read_text()), "the worker")
-    worker, moved_at = int(started[1]), time.time()
-    os.kill(worker, signal.SIGSTOP)  # it is killed only once its supervisor has seen where it is
-    (small_group / "cgroup.procs").write_text(str(worker))  # with what it has; what it adds counts
-    wait_for(lambda: last_sample(run_cli) > moved_at, "a look at the worker")
-    os.kill(worker, signal.SIGCONT)
-    wait_for(lambda: run_cli.show(1)["ended_at"], "the end of the run")
-    run = run_cli.show(1)
-    assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [
-        ("out_of_memory", {}),
-        ("succeeded", {"entity_chunk": 8192}),
-    ]
-    assert "the kernel killed the worker" in run["attempt"][0]["reason"]
 
 
 @pytest.mark.slow
@@ -236,47 +206,3 @@ def test_scores_of_a_tracing_whose_meaning_the_fallbacks_changed_are_not_mixed_w
     assert (len(again), dropped) == (1, set())
     other, dropped = open_finished_tests(cheaper, tmp_path / "parts")
     assert (len(other), dropped) == (0, {"last_layers"})
-
-
-@pytest.mark.slow
-def test_a_tracing_in_fewer_tests_blocks_and_entities_at_a_time_finds_the_same_scores(
-    run_cli: Console,
-) -> None:
-    """A run on the OOM fallbacks' last exact fallback, against one that never left the ground."""
-    run_cli.must(*("run", "train", "--dataset", "nations", *SMALL), env=ONE_THREAD)
-    found = []
-    for number, options in ((2, ""), (3, "block = 16\nentity_chunk = 5\ntests_at_once = 1\n")):
-        dry = (
-            "run",
-            "tracin",
-            "--run",
-            "1",
-            "--max-triples",
-            "3",
-            "--top-k",
-            "20",
-            "--output",
-            f"x{number}.json",
-            "--dry-run",
-        )
-        job = run_cli.cwd / f"{number}.toml"
-        text = run_cli(*dry).out
-        if options:
-            text = re.sub(r"(?m)^(block|entity_chunk|tests_at_once) = .*\n", "", text)
-        job.write_text(text.replace("[options]\n", f"[options]\n{options}"))
-        run_cli.must("run", str(job), env=ONE_THREAD)
-        option = {one["name"]: one["applied"] for one in run_cli.show(number)["option"]}
-        assert option["block"] == ("16" if options else "256")
-        results = Path(run_cli.show(number)["path"]) / "results" / "tracin.json"
-        found.append(json.loads(results.read_text()))
-    scores = [_numbers(one) for one in found]
-    assert len(scores[0]) == 60  # three tests, the 20 strongest of each
-    assert scores[1] == pytest.approx(scores[0], rel=1e-4, abs=1e-9)
-
-
-def _numbers(value: Any) -> list[float]:
-    """Every influence score of a file of results, in its order."""
-    if isinstance(value, dict):
-        own = [float(v) for k, v in value.items() if "score" in k and isinstance(v, (int, float))]
-        return own + [n for v in value.values() for n in _numbers(v)]
-    return [n for v in value for n in _numbers(v)] if isinstance(value, list) else []

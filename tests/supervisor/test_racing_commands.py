@@ -1,11 +1,14 @@
-"""Commands that meet: deletions, a resume, launches and whoever settles; and a supervisor that does not answer."""
+"""Commands that meet: deletions, a resume, twenty consoles at once, and a run that wants the CPUs to itself."""
 
 from __future__ import annotations
 
+import random
+import re
 import subprocess
+from collections import Counter
 
 import pytest
-from driving import Console, is_clear
+from driving import Console, all_of, files_of_runs, is_clear, patience, wait_for
 
 _MANY = 6
 
@@ -67,3 +70,77 @@ def test_pipes_of_a_worker_end_as_in_any_shell(run_cli: Console) -> None:
     assert "yes" not in run_cli("logs", "1").out
     assert run_cli("logs", "1").out.splitlines()[0] == "y"
     assert done.code == 0
+
+
+BEGIN = ["run", "exec", "--detach", "--", "true"]
+FOLLOW = ["run", "exec", "--", "true"]
+OTHERS = (
+    ["runs"],
+    ["runs", "--json"],
+    ["show", "last"],
+    ["stop", "last"],
+    ["stop", "1"],
+    ["delete", "1", "--yes"],
+    ["delete", "last", "--yes"],
+    ["note", "1", "x"],
+    ["logs", "1"],
+)
+
+
+def test_twenty_consoles_at_once_lose_no_run(run_cli: Console) -> None:
+    assert run_cli(*FOLLOW).code == 0
+    commands = [*[BEGIN] * 9, *[FOLLOW] * 2, *OTHERS]
+    random.Random(0).shuffle(commands)
+    children = [(args, run_cli.start(*args)) for args in commands]
+    given = []
+    for args, child in children:
+        out, err = child.communicate(timeout=patience())
+        told = err.decode()
+        assert "Traceback" not in told, (args, told)
+        assert "is locked" not in told, (args, told)
+        if child.returncode == 2:
+            assert re.search(
+                "there is no run|has just been deleted|is being deleted|was deleted by another command", told
+            ), (args, told)
+        if args[0] == "run" and child.returncode not in (0, 130):  # another console may have stopped it
+            raise AssertionError((args, child.returncode, told))
+        if args is BEGIN:
+            given.append(int(out))
+    assert len(set(given)) == len(given) == 9
+    wait_for(lambda: not all_of(run_cli.home), "every supervisor to leave")
+    listed = run_cli("runs", "--json", "--limit", "100").json()
+    assert Counter(run["state"] for run in listed).keys() <= {"succeeded", "cancelled"}
+    assert len({run["id"] for run in listed}) >= 10  # of twelve at most two were deleted
+    assert files_of_runs(run_cli) == {run["folder"] for run in listed}
+    assert list((run_cli.home / "pending").iterdir()) == []
+
+
+UNTIL_GATE = "while [ ! -e gate ]; do sleep 0.05; done"
+
+
+def test_stream_of_small_runs_does_not_pass_an_exclusive_one(run_cli: Console) -> None:
+    going = [run_cli.detach("sh", "-c", f"{UNTIL_GATE}; echo going >> order") for _ in range(2)]
+    for number in going:
+        run_cli.running(number)
+    exclusive = run_cli.detach("sh", "-c", "echo exclusive >> order", flags=("--exclusive",))
+    small = [run_cli.detach("sh", "-c", "echo small >> order") for _ in range(4)]
+    listed = {run["id"]: run for run in run_cli("runs", "--json").json()}
+    assert {listed[number]["state"] for number in (exclusive, *small)} == {"queued"}
+    assert listed[exclusive]["reason"] == "this machine's CPUs to itself (in use by 1, 2)"
+    assert all(listed[number]["reason"] for number in small)  # each says what it waits for
+    (run_cli.cwd / "gate").touch()
+    for number in (exclusive, *small):
+        assert run_cli.ended(number).state == "succeeded"
+    assert (run_cli.cwd / "order").read_text().split() == ["going"] * 2 + ["exclusive"] + ["small"] * 4
+
+
+def test_stop_of_a_waiting_run_lets_those_behind_it_go_on(run_cli: Console) -> None:
+    going = run_cli.detach("sh", "-c", UNTIL_GATE)
+    run_cli.running(going)
+    exclusive = run_cli.detach("true", flags=("--exclusive",))
+    behind = run_cli.detach("true")
+    stopped = run_cli("stop", str(exclusive))
+    assert "cancelled" in stopped.out
+    assert run_cli.ended(behind).state == "succeeded"  # with no console looking
+    current = run_cli.row(going)
+    assert current.state == "running"

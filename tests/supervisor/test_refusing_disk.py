@@ -4,7 +4,6 @@ command shows a traceback, and runs can still be stopped and deleted, which is h
 from __future__ import annotations
 
 import errno
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,33 +11,20 @@ import pytest
 from disks import Disk, small_disk
 from driving import Console, all_of, is_clear, wait_for
 from power_cut import judge_all, moments, record
-from preloading import PreloadedConsole, compile_library, python_with
+from preloading import PreloadedConsole, preloaded
 
 from kgops.supervisor import processes
 
 POINT = """{"event": "metric", "name": "loss", "value": 0.5, "step": 1}"""
 UNTIL_GATE = f"echo '{POINT}' >> $KGOPS_EVENTS; while [ ! -e gate ]; do sleep 0.05; done; exit 7"
-Refuse = Callable[[int], None]
+Refuse = Callable[[float], None]
 
 
 @pytest.fixture
 def disk(home: Path, tmp_path: Path) -> Iterator[tuple[PreloadedConsole, Refuse]]:
     """A console, and what makes the disk below its home refuse with that errno; 0 lets it take everything again."""
-    trouble = tmp_path / "trouble"
-    trouble.write_bytes(struct.pack("q", 0))
-
-    def refuse(number: int) -> None:
-        with trouble.open("r+b") as file:
-            file.write(struct.pack("q", number))
-
-    source = Path(__file__).parents[1].joinpath("refusing_disk.c").read_text()
-    names = f'#define TROUBLE_FILE "{trouble}"\n#define DISK "{home}/"\n'
-    library = compile_library(names + source, tmp_path, "refusing_disk")
-    (tmp_path / "work").mkdir()
-    console = PreloadedConsole(home, tmp_path / "work", python=python_with(library, tmp_path / "python"))
-    yield console, refuse
-    refuse(0)
-    console.close()
+    with preloaded(home, tmp_path, "refusing_disk", file="TROUBLE_FILE", DISK=f"{home}/") as made:
+        yield made
 
 
 def begun(console: Console) -> int:
@@ -139,7 +125,7 @@ def _fill(disk: Disk, how: str) -> None:
     disk.use_up_names() if how == "no names" else disk.fill()
 
 
-def test_running_and_waiting_runs_are_stopped_on_a_full_disk(
+def test_runs_are_stopped_on_a_full_disk_and_a_deletion_makes_room_for_the_rest(
     full: tuple[Disk, Console], request: pytest.FixtureRequest
 ) -> None:
     disk, console = full
@@ -149,6 +135,12 @@ def test_running_and_waiting_runs_are_stopped_on_a_full_disk(
         assert "Traceback" not in stopped.err
         assert f"run {number}: cancelled" in stopped.out
     wait_for(lambda: not _workers(console), "the worker to be gone")
+    _fill(disk, request.node.callspec.params["full"])
+    deleted = console("delete", "1", "--yes")
+    assert "Traceback" not in deleted.err
+    assert deleted.code == 0, deleted.err
+    assert sorted(path.name[:4] for path in (console.home / "runs").iterdir()) == ["0002", "0003"]
+    assert {run["id"] for run in console("runs", "--json").json()} == {2, 3}
 
 
 def test_a_run_that_fills_the_disk_ends_in_the_record(tmp_path: Path) -> None:
@@ -180,18 +172,6 @@ def test_a_stop_says_that_only_the_folder_has_the_end(tmp_path: Path) -> None:
         wait_for(lambda: console("runs", "--json").json()[0]["state"] == "cancelled", "the end in the record")
         assert console("delete", str(number), "--yes").code == 0
         console.close()
-
-
-def test_deleting_on_a_full_disk_makes_room_for_the_rest(
-    full: tuple[Disk, Console], request: pytest.FixtureRequest
-) -> None:
-    disk, console = full
-    _fill(disk, request.node.callspec.params["full"])
-    deleted = console("delete", "1", "--yes")
-    assert "Traceback" not in deleted.err
-    assert deleted.code == 0, deleted.err
-    assert sorted(path.name[:4] for path in (console.home / "runs").iterdir()) == ["0002", "0003"]
-    assert {run["id"] for run in console("runs", "--json").json()} == {2, 3}
 
 
 def _workers(console: Console) -> list[int]:
