@@ -25,6 +25,8 @@ from kgops.jobs.files import read_table, write_json
 from storage.database import open_writer
 
 if TYPE_CHECKING:
+    from known_runs import History
+
     from kgops.maths.graphs.triples import Graph
     from kgops.maths.regress.flights import Flight
 
@@ -152,6 +154,14 @@ def nations() -> Graph:
     from kgops.maths.graphs.triples import read_pykeen_dataset  # loads torch, as the modules of its tests
 
     return read_pykeen_dataset("nations")
+
+
+@pytest.fixture(scope="session")
+def history(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[History]:
+    """Of many runs, to be read only."""
+    from known_runs import known_history
+
+    yield from known_history(tmp_path_factory.mktemp("history") / "kgops.db", empty_database)
 
 
 @pytest.fixture(scope="session")

@@ -204,9 +204,9 @@ class Lab:
         group: str = "",
         has_cuda: bool = False,
         slowable: bool = False,
-    ) -> None:
-        """Names a host for the console. `program`: a shell script in place of kgops there. `has_cuda`: kgops plans
-        there with a CUDA build of torch, which can compute nothing."""
+    ) -> Console:
+        """Names a host for the console, and returns kgops as a person there calls it. `program`: a shell script in
+        place of kgops there. `has_cuda`: kgops plans there with a CUDA build of torch, which can compute nothing."""
         self.configure(name, slowable=slowable)
         home = self.folder / name / "kgops"
         home.mkdir(mode=0o700, parents=True)
@@ -225,6 +225,7 @@ class Lab:
         command.chmod(0o755)
         done = self.kgops("hosts", "add", name, "--kgops", command, *(["--group", group] if group else []))
         assert done.code == 0, done.err
+        return self.there(name)
 
     def driver(self, name: str) -> dict[str, str]:
         """What lets a process see that host's GPUs."""

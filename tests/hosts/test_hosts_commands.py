@@ -42,8 +42,7 @@ def test_gpus_of_hosts_carry_the_name_of_their_host(lab: Lab) -> None:
 
 def test_runs_of_hosts_are_filtered_there_and_named_here(lab: Lab) -> None:
     for name, label in (("lab1", "first"), ("lab2", "it's $HOME; `true`")):
-        lab.add(name)
-        assert lab.there(name)("run", "exec", "--label", label, "--", "true").code == 0
+        assert lab.add(name)("run", "exec", "--label", label, "--", "true").code == 0
     done = lab.kgops("runs", "--hosts", "all", "--json")
     assert done.code == 0, done.err
     found = [(one["host"], run["id"], run["label"]) for one in done.json() for run in one["run"]]
@@ -81,8 +80,7 @@ def test_a_host_that_does_not_answer_is_a_line_that_says_so(lab: Lab) -> None:
 
 
 def test_a_hint_of_a_host_is_said_to_be_meant_there(lab: Lab) -> None:
-    lab.add("lab1")
-    assert lab.there("lab1")("run", "exec", "--", "true").code == 0
+    assert lab.add("lab1")("run", "exec", "--", "true").code == 0
     done = lab.kgops("resume", "lab1:1")
     assert (done.code, done.err) == (
         2,
@@ -111,24 +109,6 @@ def test_a_command_of_this_machine_says_how_to_have_a_run(run_cli: Console, word
         "Hint: `kgops pull lab1:1` brings it here, or type the command there\n",
     )
     assert "a run of another host" not in run_cli(*words, "lab1:x").err
-
-
-def test_hosts_are_added_changed_listed_and_removed(lab: Lab) -> None:
-    kgops = lab.kgops
-    assert kgops("hosts").err.startswith("No host is named yet")
-    assert kgops("hosts", "add", "lab1", "ada@lab1.example.org", "--group", "ours").code == 0
-    assert kgops("hosts", "add", "lab2").code == 0
-    assert kgops("hosts", "add", "lab1", "ada@new.example.org").code == 0
-    listed = kgops("hosts", "--json").json()
-    assert [(one["name"], one["address"]) for one in listed] == [
-        ("lab1", "ada@new.example.org"),
-        ("lab2", "lab2"),
-    ]
-    assert kgops("hosts", "remove", "lab1").code == 0
-    assert [one["name"] for one in kgops("hosts", "--json").json()] == ["lab2"]
-    wrong = kgops("hosts", "remove", "lab1")
-    assert wrong.code == 2
-    assert "there is no host 'lab1'; did you mean 'lab2'?" in wrong.err
 
 
 def test_a_host_with_another_version_is_used_and_says_so(lab: Lab) -> None:

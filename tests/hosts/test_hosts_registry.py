@@ -77,7 +77,8 @@ def test_a_list_that_is_not_valid_is_refused_by_its_path(home: Path, text: str) 
 
 
 @pytest.mark.parametrize("wrong", ["[Bad]", "Bad = 3"])
-def test_a_table_that_is_not_valid_can_be_removed(run_cli: Console, wrong: str) -> None:
+def test_hosts_are_changed_and_removed_beside_a_table_that_is_not_valid(run_cli: Console, wrong: str) -> None:
+    assert run_cli("hosts").err.startswith("No host is named yet")
     listed = run_cli.home / "hosts.toml"
     listed.write_text(f"{wrong}\n\n[lab1]\naddress = 'ada@lab1'\n\n[lab2]\nadress = 'ada@lab2'\n")
     assert "`kgops hosts remove NAME`" in run_cli("hosts").err
@@ -88,7 +89,10 @@ def test_a_table_that_is_not_valid_can_be_removed(run_cli: Console, wrong: str) 
     assert (replaced.code, replaced.err.split(".")[0]) == (0, "Changed host lab2"), replaced.err
     found = run_cli("hosts", "--json").json()
     assert [(one["name"], one["address"]) for one in found] == [("lab1", "ada@lab1"), ("lab2", "ada@new")]
-    assert run_cli("hosts", "remove", "lab").code == 2
+    assert run_cli("hosts", "remove", "lab1").code == 0
+    assert [one["name"] for one in run_cli("hosts", "--json").json()] == ["lab2"]
+    wrong = run_cli("hosts", "remove", "lab1")
+    assert wrong.code == 2 and "there is no host 'lab1'; did you mean 'lab2'?" in wrong.err
 
 
 def test_words_for_the_other_side_are_quoted_one_by_one(home: Path) -> None:

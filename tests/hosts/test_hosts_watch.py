@@ -13,6 +13,7 @@ import pytest
 from driving import wait_for
 from nvml_standin import Machine, t4
 from ssh_server import Lab, needs_ssh
+from vanishing import FAULTS, Seen, vanish
 
 from kgops.hosts import registry
 from kgops.hosts.mirror import HostState
@@ -73,20 +74,19 @@ def says(*lines: str, then: str = "cat > /dev/null") -> str:
 
 
 def test_what_changes_there_is_shown_here(lab: Lab, watch: Callable[..., Watched]) -> None:
-    lab.add("lab1", ONE)
+    there = lab.add("lab1", ONE)
     seen = watch()
     assert seen.live("lab1").rows("gpu")["0"]["memory_used_mib"] == 0
     lab.standins["lab1"].show(Machine((replace(t4("GPU-a", used_mib=5_000), utilization=88),)))
-    lab.there("lab1")("run", "exec", "--label", "new there", "--", "true")
+    there("run", "exec", "--label", "new there", "--", "true")
     seen.wait("lab1", lambda s: s.rows("gpu")["0"]["utilization_percent"] == 88, "88 %")
     seen.wait("lab1", lambda s: s.rows("run").get("1", {}).get("state") == "succeeded", "the run")
-    lab.there("lab1")("delete", "1", "--yes")
+    there("delete", "1", "--yes")
     seen.wait("lab1", lambda s: not s.rows("run"), "the run to go")
 
 
 def test_a_killed_connection_comes_back_with_the_same_rows(lab: Lab, watch: Callable[..., Watched]) -> None:
-    lab.add("lab1", ONE)
-    lab.there("lab1")("run", "exec", "--label", "kept", "--", "true")
+    lab.add("lab1", ONE)("run", "exec", "--label", "kept", "--", "true")
     seen = watch(pauses_s=(0.2,))
     before = seen.live("lab1")
     lab.server.kill_logins()
@@ -211,3 +211,34 @@ def test_pauses_between_tries_grow_and_start_small_after_a_steady_line(
     up.unlink()
     again = wait_for(lambda: found[tries:] if len(found := pauses(0.02)) > tries else None, "its loss")
     assert 0.8 * _PAUSES_S[0] <= again[0] <= 1.2 * _PAUSES_S[0]
+
+
+@pytest.mark.long
+def test_no_run_is_shown_twice_lost_or_wrong_when_hosts_vanish(lab: Lab) -> None:
+    names = ("lab1", "lab2", "lab3")
+    for name in names:
+        lab.add(name, slowable=True)
+    seen = vanish(lab, names, rounds=20, seed=24)
+    assert seen.wrong == []
+    assert seen.posts > 20
+    assert len(FAULTS) == 9
+    assert len(seen.ended) > len(names)
+
+
+def test_the_watcher_of_vanishing_hosts_notices_what_is_wrong() -> None:
+    seen = Seen({"lab1": {"a"}, "lab2": {"b"}})
+
+    def state(name: str, **runs: tuple[str, str]) -> HostState:
+        rows = {number[1:]: {"label": label, "state": was} for number, (label, was) in runs.items()}
+        return HostState(name, name, "live", tables={"run": {key: dict(row) for key, row in rows.items()}})
+
+    first = (state("lab1", r1=("a", "succeeded")), state("lab2", r1=("b", "running")))
+    seen.take(first)
+    assert seen.wrong == []
+    seen.take((state("lab1", r1=("a", "running")), state("lab2", r1=("a", "running"))))
+    seen.take((state("lab1", r1=("a", "succeeded")), state("lab2")))
+    assert seen.wrong == [
+        "lab1:1 was succeeded and became running",
+        "lab2:1 has the label 'a' of another",
+        "lab2:1 is lost while live",
+    ]

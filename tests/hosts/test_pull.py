@@ -17,18 +17,9 @@ pytestmark = needs_ssh
 
 
 def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
-    lab.add("lab1")
-    there = lab.there("lab1")
-    there(
-        "run",
-        "exec",
-        "--label",
-        "of lab1",
-        "--",
-        "sh",
-        "-c",
-        'echo said there; echo 1 > "$KGOPS_RUN_FOLDER/results/a b"',
-    )
+    there = lab.add("lab1")
+    said = 'echo said there; echo 1 > "$KGOPS_RUN_FOLDER/results/a b"'
+    there("run", "exec", "--label", "of lab1", "--", "sh", "-c", said)
     done = lab.kgops("pull", "lab1:1")
     assert done.code == 0, done.err
     assert done.out == "run 1: imported from lab1: exec run 1, succeeded: of lab1\n"
@@ -46,8 +37,7 @@ def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
 
 
 def test_a_run_comes_with_what_its_record_has_beside_its_files(lab: Lab) -> None:
-    lab.add("lab1")
-    there, here = lab.there("lab1"), lab.console
+    there, here = lab.add("lab1"), lab.console
     script = "i=0; while [ ! -e gate ]; do echo loss=$i; i=$((i+1)); sleep 0.02; done"
     flags = ("--metric-regex", r"loss=(?P<loss>\S+)", "--tag", "paper")
     number = there.detach("sh", "-c", script, flags=flags)
@@ -65,8 +55,7 @@ def test_a_run_comes_with_what_its_record_has_beside_its_files(lab: Lab) -> None
 
 
 def test_a_run_that_is_not_there_or_has_not_ended_is_refused(lab: Lab) -> None:
-    lab.add("lab1")
-    there = lab.there("lab1")
+    there = lab.add("lab1")
     number = there.detach("sleep", "300")
     there.running(number)
     unended = lab.kgops("pull", f"lab1:{number}")

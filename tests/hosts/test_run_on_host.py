@@ -1,46 +1,27 @@
-"""`kgops run … --host`: the job goes there once, and the run no longer needs this machine."""
+"""`kgops run … --host`: the job goes there once, the run no longer needs this machine, and one whose answer is lost is
+found there."""
 
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
-from driving import wait_for
+import pytest
+from driving import Terminal, all_of, end_all_of, patience, wait_for
 from ssh_server import Lab, needs_ssh
 
 pytestmark = needs_ssh
 
 TRIPLES = "".join(f"e{i}\tr{i % 3}\te{(i * 7) % 50}\n" for i in range(200))
-SMALL = ("--num-epochs", "1", "--embedding-dim", "8", "--output-channels", "4", "--embedding-height", "2")
-
-
-def test_a_run_is_named_by_its_host_and_goes_on_without_any_connection(lab: Lab) -> None:
-    lab.add("lab1")
-    go = lab.folder / "go"
-    waits = f"while [ ! -e {shlex.quote(str(go))} ]; do sleep 0.05; done; echo went on"
-    started = lab.kgops("run", "exec", "--host", "lab1", "--tag", "mine;$(id)", "--", "sh", "-c", waits)
-    assert started.code == 0, started.err
-    assert started.out == "lab1:1\n"
-    there = lab.there("lab1")
-    there.running(1)
-    lab.server.kill_logins()  # the connection that ssh keeps for the next command
-    wait_for(lambda: not lab.server.own_processes(), "all logins to end")
-    assert there.running(1)
-    go.touch()
-    assert there.ended(1).state == "succeeded"
-    assert "went on" in (there.folder(1) / "worker.log").read_text()
-    assert there("tag", "1").out.split("\n")[0] == "mine;$(id)"
-    assert not (lab.console.home / "runs").exists() or not list((lab.console.home / "runs").iterdir())
+SMALL = ("--num-epochs", "1", "--embedding-dim", "8")
 
 
 def test_data_and_runs_that_a_job_names_are_those_of_the_host(lab: Lab) -> None:
     """All hosts of a test share one file system."""
-    lab.add("lab1")
+    there = lab.add("lab1")
     (lab.console.cwd / "same.tsv").write_text(TRIPLES)
-    done = lab.kgops(
-        "run", "train", "--train", "same.tsv", *SMALL, "--embedding-width", "4", "--host", "lab1"
-    )
+    done = lab.kgops("run", "train", "--train", "same.tsv", *SMALL, "--host", "lab1")
     assert (done.code, done.out) == (0, "lab1:1\n"), done.err
-    there = lab.there("lab1")
     assert there.ended(1).state == "succeeded"
     asked = ("--run", "1", "--head", "e1", "--relation", "r1")
     by_run = lab.kgops("run", "predict", *asked, "--host", "lab1")
@@ -120,3 +101,67 @@ def test_a_run_is_stopped_resumed_and_repeated_where_it_is(lab: Lab) -> None:
         wrong = lab.kgops(*words)
         assert wrong.code == code, (words, wrong)
         assert "Traceback" not in wrong.err
+
+
+SLEEP = ("run", "exec", "--cwd", "/", "--label", "a job", "--host", "lab1", "--", "sleep", "1000")
+
+
+def holds_back(lab: Lab, word: str) -> Path:
+    """The host does what it is asked, but says nothing of it when `word` is among it; `asked` tells when it is done.
+    It answers again once the file is gone."""
+    silent = lab.folder / "silent"
+    command = lab.homes["lab1"].parent / "kgops command"
+    real = command.read_text().splitlines()[1].removeprefix("exec ")
+    asked = shlex.quote(str(lab.folder / "asked"))
+    command.write_text(
+        f'#!/bin/sh\nif [ -e {shlex.quote(str(silent))} ]; then case "$*" in *{word}*) {real} > /dev/null;'
+        f" touch {asked}; exec sleep 1000;; esac; fi\nexec {real}\n"
+    )
+    silent.touch()
+    return silent
+
+
+def test_a_lost_answer_says_where_to_look_and_the_run_is_there(lab: Lab) -> None:
+    there = lab.add("lab1")
+    silent = holds_back(lab, "--detach")
+    console = lab.console.start(*SLEEP, env={"PATH": lab.path})
+    wait_for(lambda: (lab.folder / "asked").exists() or console.poll() is not None, "the host to be asked")
+    silent.unlink()
+    lab.server.kill_logins()
+    _, errors = console.communicate(timeout=patience())
+    assert console.returncode == 1
+    assert b"`kgops runs --hosts lab1` shows what became of it" in errors
+    (run,) = there("runs", "--json").json()
+    assert run["label"] == "a job"
+
+
+@pytest.mark.parametrize("lost", ["connection", "console", "machine"])
+def test_a_started_run_survives_the_loss_of(lab: Lab, lost: str) -> None:
+    there, go = lab.add("lab1"), lab.folder / "go"
+    waits = f"until [ -e {shlex.quote(str(go))} ]; do sleep 0.05; done; echo went on"
+    console = lab.console
+    screen = Terminal(console.argv("--hosts", "all"), console.environment({"PATH": lab.path}), console.cwd)
+    try:
+        screen.wait_for_text(b"1 of 1 answer")
+        words = ("--cwd", "/", "--host", "lab1", "--tag", "mine;$(id)")
+        started = lab.kgops("run", "exec", *words, "--", "sh", "-c", waits)
+        assert started.out == "lab1:1\n", started.err
+        there.running(1)
+        assert all_of(console.home), "the console, its SSH clients and the connection that they share"
+        if lost == "connection":
+            lab.server.kill_logins()  # what ssh keeps for the next command, too
+            wait_for(lambda: not lab.server.own_processes(), "all logins to end")
+            there.running(1)
+        elif lost == "console":
+            screen.child.kill()
+        else:
+            end_all_of(console.home)
+            assert not all_of(console.home)
+        go.touch()
+        ended = there.ended(1)
+        assert (ended.state, ended.attempts) == ("succeeded", 1)
+        assert "went on" in (there.folder(1) / "worker.log").read_text()
+        assert there("tag", "1").out.split("\n")[0] == "mine;$(id)"
+        assert not (console.home / "runs").exists() or not list((console.home / "runs").iterdir())
+    finally:
+        screen.close()

@@ -14,29 +14,11 @@ LOSSES = "for step in range(1, 5): print(f'loss {4 / step} step {step}', flush=T
 REGEX = r"loss (?P<loss>[0-9.]+) step (?P<step>[0-9]+)"
 
 
-def a_run(lab: Lab, name: str, *, machine: bool = False) -> None:
-    done = lab.there(name)(
-        *(
-            "run",
-            "exec",
-            "--label",
-            f"of {name}",
-            "--metric-regex",
-            REGEX,
-            "--",
-            sys.executable,
-            "-c",
-            LOSSES,
-        ),
-        env=lab.driver(name) if machine else {},
-    )
-    assert done.code == 0, done.err
-
-
 def test_show_prints_the_page_there_cleaned_and_json_names_the_host(lab: Lab) -> None:
-    lab.add("lab1")
-    a_run(lab, "lab1")
-    assert lab.there("lab1")("note", "1", "it said \x1b[2J").code == 0
+    there = lab.add("lab1")
+    words = ("--label", "of lab1", "--metric-regex", REGEX)
+    there.must("run", "exec", *words, "--", sys.executable, "-c", LOSSES)
+    assert there("note", "1", "it said \x1b[2J").code == 0
     page = lab.kgops("show", "lab1:last")
     assert page.code == 0, page.err
     assert page.out.startswith("run 1 · exec · of lab1\n")
@@ -50,8 +32,7 @@ def test_show_prints_the_page_there_cleaned_and_json_names_the_host(lab: Lab) ->
 
 
 def test_logs_of_a_host_are_followed_to_the_runs_end_and_end_with_their_reader(lab: Lab) -> None:
-    lab.add("lab1")
-    there, flag = lab.there("lab1"), lab.folder / "flag"
+    there, flag = lab.add("lab1"), lab.folder / "flag"
     waits = f"echo first; while ! test -e {flag}; do sleep 0.05; done; echo second"
     number = there.detach("sh", "-c", waits)
     argv = lab.console.argv("logs", "-f", f"lab1:{number}")
@@ -72,8 +53,7 @@ def test_logs_of_a_host_are_followed_to_the_runs_end_and_end_with_their_reader(l
 
 
 def test_a_report_is_made_of_a_run_that_still_goes_on_there(lab: Lab) -> None:
-    lab.add("lab1")
-    there = lab.there("lab1")
+    there = lab.add("lab1")
     number = there.detach(
         *(sys.executable, "-c", f"{LOSSES}\nprint('<b>end', flush=True)\nimport time; time.sleep(1000)"),
         flags=("--label", "<i>far", "--metric-regex", REGEX),
@@ -94,22 +74,9 @@ def test_a_report_is_made_of_a_run_that_still_goes_on_there(lab: Lab) -> None:
 
 
 def test_a_report_has_the_quality_of_a_model_there_and_says_where_influences_are(lab: Lab) -> None:
-    lab.add("lab1")
-    size = (
-        "--embedding-dim",
-        "8",
-        "--embedding-height",
-        "2",
-        "--embedding-width",
-        "4",
-        "--output-channels",
-        "4",
-    )
-    done = lab.there("lab1")("run", "train", "--dataset", "nations", "--num-epochs", "1", *size)
-    assert done.code == 0, done.err
-    of_test = ("--max-triples", "1", "--top-k", "1")
-    done = lab.there("lab1")("run", "tracin", "--run", "1", *of_test)
-    assert done.code == 0, done.err
+    there = lab.add("lab1")
+    there.must("run", "train", "--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "8")
+    there.must("run", "tracin", "--run", "1", "--max-triples", "1", "--top-k", "1")
     for number in (1, 2):
         done = lab.kgops("report", f"lab1:{number}", "--output", lab.folder / f"{number}.html")
         assert done.code == 0, done.err

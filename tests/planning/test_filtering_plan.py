@@ -60,7 +60,7 @@ def plan_of(console: Console, *more: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_long_run_is_shown_what_each_filter_leaves_as_networkx_counts(
+def test_a_long_run_is_shown_what_each_filter_leaves_as_networkx_counts_and_which_to_add(
     run_cli: Console, tmp_path: Path, seed: int
 ) -> None:
     graph = Graph(tmp_path, seed, checkpoints=1000)
@@ -76,11 +76,6 @@ def test_a_long_run_is_shown_what_each_filter_leaves_as_networkx_counts(
         assert 0 < one["takes_s"] < preview["all_s"] * 1.5
     assert ("filtering", False) in [(one["option"], one["applied"]) for one in plan["options"]]
     assert "--n-hops" not in plan["command"]
-
-
-def test_the_sentence_names_the_filter_to_add_and_the_page_has_all(run_cli: Console, tmp_path: Path) -> None:
-    graph = Graph(tmp_path, 4, checkpoints=1000)
-    preview = plan_of(run_cli, "--test", "test.txt")["filtering"]
     first, *page = run_cli("suggest", "tracin", *MODEL, "--test", "test.txt", "--gpu", "cpu").out.splitlines()
     best = next(one for one in preview["filters"] if one["flags"] == preview["suggested"])
     assert f"{best['together']:,} of {len(graph.edges)} training triples, about " in first

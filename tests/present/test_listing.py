@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from known_runs import (
     NOW,
     History,
     a_term,
     compared,
     found,
-    known_history,
     make,
     small,
 )
@@ -25,12 +22,6 @@ from kgops.present.listing import Listing, Sort, delete_marked, strictly
 from kgops.settings import Home
 from storage import conditions, filters, run_list, runs, search, series
 from storage.database import open_reader
-
-
-@pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[History]:
-    yield from known_history(tmp_path_factory.mktemp("history") / "kgops.db", empty_database)
-
 
 # --- metrics ----------------------------------------------------------------------------------------
 
