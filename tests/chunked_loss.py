@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from kgops.maths.train.losses import EntityLoss, Positives
 
@@ -43,3 +44,14 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         d_queries, d_entities, d_biases = ctx.saved_tensors
         return None, grads[0] * d_queries, grads[0] * d_entities, grads[0] * d_biases, None
+
+
+def dense_loss(loss: EntityLoss, scores: torch.Tensor, positives: Positives) -> torch.Tensor:
+    """The same of the scores of all entities."""
+    labels = torch.zeros_like(scores)
+    labels[positives.rows, positives.entities] = 1
+    smoothing = loss.smoothing
+    if loss.kind == "bce":
+        labels = (1 - smoothing) * labels + smoothing / scores.shape[1]
+        return F.binary_cross_entropy_with_logits(scores, labels)
+    return F.cross_entropy(scores, labels / labels.sum(1, keepdim=True), label_smoothing=smoothing)

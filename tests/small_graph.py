@@ -47,5 +47,17 @@ def write_graph(folder: Path, seed: int, entities: int, relations: int, **triple
     return flags
 
 
+def write_wide_graph(folder: Path, entities: int, *, train: int, **others: int) -> list[str]:
+    """Many entities and few triples, of which `others` are spread over those of training; the flags of a training."""
+    triples = [(f"e{i}", f"r{i % 3}", f"e{(i * 7 + 1) % entities}") for i in range(train)]
+    files: dict[str, Iterable[tuple[str, ...]]] = {"train": triples}
+    files |= {name: triples[:: train // many] for name, many in others.items()}
+    files["entity-to-id"] = ((f"e{i}", str(i)) for i in range(entities))
+    files["relation-to-id"] = ((f"r{i}", str(i)) for i in range(3))
+    for name, rows in files.items():
+        _put(folder / f"{name}.txt", rows)
+    return [part for name in files for part in (f"--{name}", str(folder / f"{name}.txt"))]
+
+
 def _put(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
     path.write_text("".join("\t".join(row) + "\n" for row in rows))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from driving import Console, end_all_of, wait_for
+from recording import events
 from slurm_cluster import Cluster, cluster, missing
 from small_graph import write_graph
 
@@ -43,16 +44,14 @@ class Site:
         return {**self.cluster.environment, "OMP_NUM_THREADS": "1"}
 
     def notes(self, number: int) -> str:
-        lines = (self.console.folder(number) / "events.jsonl").read_text().splitlines()
-        return "\n".join(e["text"] for e in map(json.loads, lines) if e["event"] == "note")
+        return "\n".join(event["text"] for event in events(self.console.folder(number), "note"))
 
     def job_of(self, number: int) -> int:
         told = self.console.folder(number) / "attempts" / "1" / "slurm" / "job.json"
         return int(json.loads(told.read_text())["job"])
 
     def worker_of(self, number: int) -> int:
-        lines = (self.console.folder(number) / "events.jsonl").read_text().splitlines()
-        return next(int(e["pid"]) for e in map(json.loads, lines) if e["event"] == "started")
+        return int(events(self.console.folder(number), "started")[0]["pid"])
 
     def wait_for_checkpoint(self, number: int, name: str = "checkpoint_epoch_*.pt") -> None:
         folder = self.console.folder(number) / "results" / "checkpoints"
@@ -141,7 +140,9 @@ def test_a_run_that_loses_its_node_to_others_or_to_time_goes_on_from_its_checkpo
     assert run.state == "succeeded", run.reason
     assert ".1 on " in site.notes(number)  # started a second time by Slurm
     assert site.console.show(number)["attempts"] == 1
-    epochs, steps = MORE if how == "preempted" else EPOCHS, points(site, number, "loss")
+    epochs = MORE if how == "preempted" else EPOCHS
+    metrics = events(site.console.folder(number), "metric")
+    steps = [int(metric["step"]) for metric in metrics if metric["name"] == "loss"]
     assert set(steps) == set(range(1, epochs + 1))
     assert len(steps) <= epochs + 1  # none was done again but the one that was going on
 
@@ -238,9 +239,3 @@ def test_the_script_survives_any_path_and_any_value(tmp_path: Path) -> None:
     assert done.stdout == told["KGOPS_SETTINGS"] + "\n"
     assert (folder / "slurm" / "exit.all").read_text() == "0"
     assert (folder / "slurm" / "fence.all").read_text() == "7.0"
-
-
-def points(site: Site, number: int, name: str) -> list[int]:
-    lines = (site.console.folder(number) / "events.jsonl").read_text().splitlines()
-    told = (e for e in map(json.loads, lines) if e["event"] == "metric" and e["name"] == name)
-    return [int(e["step"]) for e in told]

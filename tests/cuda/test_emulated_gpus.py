@@ -26,6 +26,12 @@ MARKED = sorted(
 NAMED = os.environ.get("KGOPS_GPU_MACHINES", "")
 
 
+def run_python(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """By torch's CUDA build, which `make test-cuda` sets up."""
+    command = [str(ENVIRONMENT / "bin" / "python"), *words]
+    return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED.split() or ["t4"])
 def test_all_that_is_marked_passes_on_this_machine(tmp_path: Path, name: str) -> None:
@@ -33,25 +39,9 @@ def test_all_that_is_marked_passes_on_this_machine(tmp_path: Path, name: str) ->
         pytest.skip("requires torch's CUDA build: `make test-cuda` sets it up")
     machine = CudaMachine(tmp_path, MACHINES[name])
     machine.show()
-    command = [
-        str(ENVIRONMENT / "bin" / "python"),
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "gpu" if NAMED else "gpu and not long",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-    ]
-    done = subprocess.run(
-        [*command, *MARKED],
-        cwd=PROJECT,
-        env=machine.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    marked = ("-m", "gpu" if NAMED else "gpu and not long")
+    words = ("-m", "pytest", "-q", *marked, "-rs", "-p", "no:cacheprovider", *MARKED)
+    done = run_python(machine.environment(), *words)
     assert done.returncode == 0, done.stdout[-4_000:]
     skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
     assert all("Triton" in line for line in skipped), skipped
@@ -71,14 +61,7 @@ def test_a_step_is_compiled_for_this_gpu_and_no_part_runs_eagerly(
     machine, log = CudaMachine(tmp_path, MACHINES[name]), tmp_path / "log"
     machine.show()
     precision = PRECISIONS[name]
-    done = subprocess.run(
-        [str(ENVIRONMENT / "bin" / "python"), "tests/cuda/compiled_step.py", workload, precision],
-        cwd=PROJECT,
-        env=machine.triton(log),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(machine.triton(log), "tests/cuda/compiled_step.py", workload, precision)
     assert done.returncode == 0, done.stderr[-4_000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert told.pop("launched") == pytest.approx(told.pop("planned"), rel=0.15)
@@ -115,13 +98,11 @@ os._exit(0)  # autograd's thread may still let go of the last step, and is not t
 
 
 def test_a_convolution_in_bf16_takes_as_much_as_one_in_fp16(tmp_path: Path) -> None:
-    python = ENVIRONMENT / "bin" / "python"
-    if not python.exists():
+    if not (ENVIRONMENT / "bin" / "python").exists():
         pytest.skip("requires torch's CUDA build: `make test-cuda` sets it up")
     machine = CudaMachine(tmp_path, MACHINES["a100"])
     machine.show()
-    command = [str(python), "-c", SCRIPT]
-    done = subprocess.run(command, env=machine.environment(), capture_output=True, text=True, check=False)
+    done = run_python(machine.environment(), "-c", SCRIPT)
     assert done.returncode == 0, done.stderr
     half, brain = json.loads(done.stdout)["float16"], json.loads(done.stdout)["bfloat16"]
     assert brain[0] == half[0]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cuda_machine import GpuConsole, consoles
+from small_graph import write_wide_graph
 
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.workloads.catalog import effect_of
@@ -49,13 +50,27 @@ def train_on_t4(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
 def wide(draw: random.Random, folder: Path, *, entities: int, triples: int, batch: int) -> Job:
     more = ["--precision", draw.choice(["fp32", "fp16"]), "--loss", draw.choice(["kvsall-bce", "1vsall-ce"])]
     chunk = ("--entity-chunk", str(entities), "--batch-size", str(batch))
-    return ["run", "train", *files(folder, entities, triples), *MODEL, *chunk, *more]
+    return [
+        "run",
+        "train",
+        *write_wide_graph(folder, entities, train=triples, valid=25, test=25),
+        *MODEL,
+        *chunk,
+        *more,
+    ]
 
 
 def tracin(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
     """Blocks of a graph of many entities, of a small training."""
     small = ("--batch-size", "256", "--entity-chunk", "2048")
-    trained = console("run", "train", *files(folder, 60_000, 5000), *MODEL, *small, "--json").json()
+    trained = console(
+        "run",
+        "train",
+        *write_wide_graph(folder, 60_000, train=5000, valid=25, test=25),
+        *MODEL,
+        *small,
+        "--json",
+    ).json()
     assert trained["state"] == "succeeded", trained["reason"]
     heavy = ["--batch-size", str(draw.choice([2048, 4096])), "--entity-chunk", "60000"]
     heavy += draw.choice(
@@ -76,19 +91,7 @@ def regress(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
 
 
 def files(folder: Path, entities: int, triples: int) -> list[str]:
-    rows = [f"e{i}\tr{i % 3}\te{(i * 7 + 1) % entities}" for i in range(triples)]
-    (folder / "train.txt").write_text("\n".join(rows) + "\n")
-    (folder / "valid.txt").write_text("\n".join(rows[::200]) + "\n")
-    (folder / "entities.txt").write_text("".join(f"e{i}\t{i}\n" for i in range(entities)))
-    (folder / "relations.txt").write_text("".join(f"r{i}\t{i}\n" for i in range(3)))
-    named = {
-        "train": "train",
-        "valid": "valid",
-        "test": "valid",
-        "entity-to-id": "entities",
-        "relation-to-id": "relations",
-    }
-    return [part for flag, name in named.items() for part in (f"--{flag}", str(folder / f"{name}.txt"))]
+    return write_wide_graph(folder, entities, train=triples, valid=triples // 200, test=triples // 200)
 
 
 KINDS = (train, tracin, regress, train_wide)

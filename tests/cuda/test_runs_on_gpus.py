@@ -191,36 +191,11 @@ def test_two_gpus_score_together(on: On) -> None:
 )
 def test_regression_runs_on_the_gpu(on: On, tmp_path: Path, machine: str, precision: str) -> None:
     make_flights(tmp_path / "flights", 3, Sky(frames=24, size=16), seed=4)
-    flags = (
-        "--epochs",
-        "1",
-        "--no-pretrain",
-        "--no-loo",
-        "--batch-size",
-        "8",
-        "--microbatch",
-        "4",
-        "--temporal-frames",
-        "3",
-    )
-    run = ended(
-        on(machine),
-        "run",
-        "regress",
-        "--data-directory",
-        tmp_path / "flights",
-        "--precision",
-        precision,
-        *flags,
-    )
+    flags = ("--epochs", "1", "--batch-size", "8", "--microbatch", "4", "--temporal-frames", "3")
+    data = ("--data-directory", tmp_path / "flights", "--precision", precision)
+    run = ended(on(machine), "run", "regress", *data, *flags)
     assert on_gpu(run)
     assert applied(run, "precision") == precision
-
-
-def test_regression_pretrains_and_leaves_flights_out_on_the_gpu(on: On, tmp_path: Path) -> None:
-    make_flights(tmp_path / "flights", 3, Sky(frames=24, size=16), seed=4)
-    flags = ("--epochs", "1", "--batch-size", "8", "--temporal-frames", "3")
-    assert on_gpu(ended(on("t4"), "run", "regress", "--data-directory", tmp_path / "flights", *flags))
 
 
 def test_pykeens_engine_runs_on_the_gpu(on: On) -> None:

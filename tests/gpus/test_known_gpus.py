@@ -6,20 +6,14 @@ import pytest
 
 from kgops.gpus import known
 
+GEFORCE = (
+    "gtx-1070 gtx-1080 gtx-1080ti rtx-2060 rtx-2070 rtx-2080 rtx-2080ti rtx-3060 rtx-3070 rtx-3080 rtx-3080ti"
+)
+GEFORCE += " rtx-3090 rtx-4060 rtx-4070 rtx-4070ti rtx-4080 rtx-4090 rtx-5080 rtx-5090"
 NAMES = {
-    "Tesla T4": "t4",
     "Tesla V100-SXM2-16GB": "v100",
     "Tesla V100-PCIE-32GB": "v100-32",
     "Tesla P100-PCIE-16GB": "p100",
-    "GeForce GTX 1080 Ti": "gtx-1080ti",
-    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080ti",
-    "GeForce RTX 2080 Ti": "rtx-2080ti",
-    "NVIDIA A10": "a10",
-    "NVIDIA A10G": "a10g",
-    "NVIDIA L4": "l4",
-    "NVIDIA GeForce RTX 3090": "rtx-3090",
-    "NVIDIA GeForce RTX 4090": "rtx-4090",
-    "NVIDIA GeForce RTX 5090": "rtx-5090",
     "NVIDIA A100-SXM4-40GB": "a100-40",
     "A100-PCIE-40GB": "a100-40",
     "NVIDIA A100-SXM4-80GB": "a100-80",
@@ -27,41 +21,27 @@ NAMES = {
     "NVIDIA A100 80GB PCIe": "a100-80",
     "TITAN V": "titan-v",
     "NVIDIA TITAN V": "titan-v",
-    "NVIDIA L40": "l40",
-    "NVIDIA L40S": "l40s",
+    "TITAN RTX": "titan-rtx",
     "NVIDIA H100 NVL": "h100-nvl",
-    "NVIDIA H20": "h20",
-    "NVIDIA GH200 480GB": "gh200",
     "NVIDIA H100 80GB HBM3": "h100",
     "NVIDIA H100 PCIe": "h100-pcie",
-    "NVIDIA H200": "h200",
-    "NVIDIA B200": "b200",
-    "NVIDIA GB200": "gb200",
-    "Tesla P4": "p4",
-    "Tesla P40": "p40",
+    "NVIDIA GH200 480GB": "gh200",
     "NVIDIA GeForce GTX 1060 6GB": "gtx-1060",
-    "NVIDIA GeForce GTX 1070": "gtx-1070",
-    "NVIDIA GeForce GTX 1080": "gtx-1080",
-    "GeForce RTX 2060": "rtx-2060",
-    "GeForce RTX 2070": "rtx-2070",
-    "GeForce RTX 2080": "rtx-2080",
-    "TITAN RTX": "titan-rtx",
     "Quadro RTX 6000": "quadro-rtx-6000",
     "Quadro RTX 8000": "quadro-rtx-8000",
-    "NVIDIA GeForce RTX 3060": "rtx-3060",
-    "NVIDIA GeForce RTX 3070": "rtx-3070",
-    "NVIDIA GeForce RTX 3080": "rtx-3080",
-    "NVIDIA GeForce RTX 3080 Ti": "rtx-3080ti",
-    "NVIDIA A30": "a30",
-    "NVIDIA A40": "a40",
     "NVIDIA RTX A5000": "rtx-a5000",
     "NVIDIA RTX A6000": "rtx-a6000",
-    "NVIDIA GeForce RTX 4060": "rtx-4060",
-    "NVIDIA GeForce RTX 4070": "rtx-4070",
-    "NVIDIA GeForce RTX 4070 Ti": "rtx-4070ti",
-    "NVIDIA GeForce RTX 4080": "rtx-4080",
     "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada",
-    "NVIDIA GeForce RTX 5080": "rtx-5080",
+    **{f"Tesla {short.upper()}": short for short in ("t4", "p4", "p40")},
+    **{
+        f"NVIDIA {short.upper()}": short
+        for short in ["a10", "a10g", "a30", "a40", "b200", "gb200", "h20", "h200", "l4", "l40", "l40s"]
+    },
+    **{
+        f"{maker}GeForce {short.upper().replace('-', ' ').replace('TI', ' Ti')}": short
+        for short in GEFORCE.split()
+        for maker in ("", "NVIDIA ")  # as older drivers name them, and as newer ones do
+    },
 }
 
 

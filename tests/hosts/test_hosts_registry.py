@@ -91,8 +91,8 @@ def test_hosts_are_changed_and_removed_beside_a_table_that_is_not_valid(run_cli:
     assert [(one["name"], one["address"]) for one in found] == [("lab1", "ada@lab1"), ("lab2", "ada@new")]
     assert run_cli("hosts", "remove", "lab1").code == 0
     assert [one["name"] for one in run_cli("hosts", "--json").json()] == ["lab2"]
-    wrong = run_cli("hosts", "remove", "lab1")
-    assert wrong.code == 2 and "there is no host 'lab1'; did you mean 'lab2'?" in wrong.err
+    gone = run_cli("hosts", "remove", "lab1")
+    assert gone.code == 2 and "there is no host 'lab1'; did you mean 'lab2'?" in gone.err
 
 
 def test_words_for_the_other_side_are_quoted_one_by_one(home: Path) -> None:

@@ -181,21 +181,6 @@ def test_event_files_hold_every_point_in_well_framed_records(rows: Rows, tmp_pat
     assert found == expected_points(rows)
 
 
-def test_tensorboard_itself_reads_the_same(rows: Rows, tmp_path: Path) -> None:
-    reader = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="pip install tensorboard"
-    )
-    write_tensorboard(iter([rows]), tmp_path / "tb", force=False)
-    read = reader.EventAccumulator(str(tmp_path / "tb" / "0001-train-x"), size_guidance={"scalars": 0})
-    read.Reload()
-    found = {
-        tag: [(e.wall_time, e.step, repr(e.value)) for e in read.Scalars(tag)]
-        for tag in read.Tags()["scalars"]
-    }
-    assert found == expected_points(rows)
-    assert b"gr\xc3\xb6\xc3\x9fe" in read.Tensors("kgops/run")[0].tensor_proto.string_val[0]
-
-
 # --- all of them ----------------------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 from driving import Console, Done, wait_for
+from recording import events
+from small_graph import write_wide_graph
 
 from kgops.maths.tracin.finished_tests import FinishedTest, open_finished_tests
 
@@ -28,15 +30,8 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A graph of many entities and few triples: its plane of scores is what takes memory."""
-    folder = tmp_path_factory.mktemp("graph")
-    triples = [f"e{i}\tr{i % 3}\te{(i * 7 + 1) % ENTITIES}" for i in range(1200)]
-    (folder / "train.txt").write_text("\n".join(triples) + "\n")
-    (folder / "valid.txt").write_text("\n".join(triples[::40]) + "\n")
-    (folder / "entities.txt").write_text("".join(f"e{i}\t{i}\n" for i in range(ENTITIES)))
-    (folder / "relations.txt").write_text("".join(f"r{i}\t{i}\n" for i in range(3)))
-    named = {"train": "train", "valid": "valid", "entity-to-id": "entities", "relation-to-id": "relations"}
-    return [part for flag, name in named.items() for part in (f"--{flag}", str(folder / f"{name}.txt"))]
+    """Its plane of scores is what takes memory."""
+    return write_wide_graph(tmp_path_factory.mktemp("graph"), ENTITIES, train=1200, valid=30)
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +108,9 @@ def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_th
     wait_for(
         lambda: list((folder / "results" / "checkpoints").glob("resume_000000[3-9]_*.pt")), "a checkpoint"
     )
-    worker = next(
-        e["pid"]
-        for e in map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-        if e["event"] == "started"
+    resource.prlimit(
+        events(folder, "started")[0]["pid"], resource.RLIMIT_DATA, (64 << 20, resource.RLIM_INFINITY)
     )
-    resource.prlimit(worker, resource.RLIMIT_DATA, (64 << 20, resource.RLIM_INFINITY))
     wait_for(lambda: run_cli.show(2)["ended_at"], "the end of the run")
     run, never_failed = run_cli.show(2), run_cli.show(1)
     assert [(a["outcome"], a["settings"]) for a in run["attempt"]] == [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from driving import Console
-from test_pykeen_engine import job, train_here
+from test_pykeen_engine import assert_told_like_our_own, job, train_here
 
 from kgops.errors import BadInput
 from kgops.maths.graphs.triples import read_pykeen_dataset
@@ -44,16 +44,18 @@ def scores(model: Any, rows: torch.Tensor) -> torch.Tensor:
     ("model", "settings"),
     [
         ("TransE", {}),
-        ("RotatE", {}),
-        ("DistMult", {"loss": "kvsall-bce", "label_smoothing": 0.1, "inverse": True}),
+        ("rotate", {"optimizer": "adamw", "validate_every": 5}),  # more than its epochs
+        ("ComplEx", {"loss": "kvsall-ce"}),
+        ("DistMult", {"loss": "kvsall-bce", "label_smoothing": 0.1, "optimizer": "adagrad", "inverse": True}),
         ("TuckER", {}),
         ("ConvE", {"loss": "kvsall-bce", "output_channels": 4}),
     ],
 )
-def test_a_run_leaves_what_its_model_is_built_from_again(
+def test_any_model_is_told_of_like_our_own_and_leaves_what_it_is_built_from_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, settings: dict[str, Any]
 ) -> None:
     results = trained(tmp_path, monkeypatch, model, **settings)
+    assert_told_like_our_own(tmp_path, model, settings)
     whole = torch.load(results / "pykeen" / "trained_model.pkl", weights_only=False).eval()
     final = load_pykeen_model(results / "final_model.pt")
     assert (final.learning_rate, final.model.training) == (0.02, False)
@@ -62,6 +64,8 @@ def test_a_run_leaves_what_its_model_is_built_from_again(
     trusted = load_pykeen_model(results / "pykeen" / "trained_model.pkl", trust_pickle=True)
     assert type(trusted.model) is type(final.model)
     assert isinstance(final.model, ConvE) == (model == "ConvE")
+    if isinstance(trusted.model, ConvE):
+        assert trusted.model.config.embedding_dim == 16 and trusted.model.config.inverse
 
     (path,) = (results / "checkpoints").glob("checkpoint_epoch_*.pt")
     kept = load_pykeen_model(path)

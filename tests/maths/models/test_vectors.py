@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from chunked_loss import dense_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
@@ -53,17 +54,8 @@ def test_scores_are_those_of_pykeen_with_the_same_weights(name: str) -> None:
 
 def dense(model: Any, batch: Batch, loss: EntityLoss, n3: float, relations: float) -> torch.Tensor:
     """The objective written out with a score for every entity."""
-    scores, (rows, tails) = (
-        model(batch.heads, batch.relations),
-        (batch.positives.rows, batch.positives.entities),
-    )
-    labels = torch.zeros_like(scores)
-    labels[rows, tails] = 1
-    smoothing, total = loss.smoothing, scores.shape[1]
-    if loss.kind == "bce":
-        value = F.binary_cross_entropy_with_logits(scores, (1 - smoothing) * labels + smoothing / total)
-    else:
-        value = F.cross_entropy(scores, labels / labels.sum(1, keepdim=True), label_smoothing=smoothing)
+    rows, tails = batch.positives.rows, batch.positives.entities
+    value = dense_loss(loss, model(batch.heads, batch.relations), batch.positives)
     h, r, t = model.entities[batch.heads[rows]], model.relations[batch.relations[rows]], model.entities[tails]
     if n3:
         cubes = [_moduli(model, side).pow(3).sum(1) for side in (h, r, t)]

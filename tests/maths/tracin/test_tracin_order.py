@@ -38,23 +38,15 @@ def test_the_graph_comes_back_with_the_same_numbers_and_the_same_labels(tmp_path
 
 
 @pytest.mark.parametrize("kept", [0, 100, -1])
-def test_a_graph_that_was_cut_short_is_refused_by_its_name(tmp_path: Path, kept: int) -> None:
+def test_a_graph_that_was_cut_short_is_refused_by_its_name_and_replaced(tmp_path: Path, kept: int) -> None:
     nothing = torch.empty(0, 3, dtype=torch.long)
-    publish_shared_input(
-        tmp_path, JOB, Graph(nothing, nothing, nothing, Vocabulary.of(["a"]), Vocabulary.of(["r"]))
-    )
+    graph = Graph(nothing, nothing, nothing, Vocabulary.of(["a"]), Vocabulary.of(["r"]))
+    publish_shared_input(tmp_path, JOB, graph)
     path = tmp_path / "graph.torch"
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(BadInput, match=r"graph\.torch is no shared graph"):
         read_shared_graph(tmp_path)
-
-
-def test_a_second_attempt_has_its_own_graph_in_the_place_of_one_that_was_cut_short(tmp_path: Path) -> None:
-    nothing = torch.empty(0, 3, dtype=torch.long)
-    graph = Graph(nothing, nothing, nothing, Vocabulary.of(["a"]), Vocabulary.of(["r"]))
-    publish_shared_input(tmp_path, JOB, graph)
-    (tmp_path / "graph.torch").write_bytes(b"")
-    publish_shared_input(tmp_path, JOB, graph)
+    publish_shared_input(tmp_path, JOB, graph)  # by a second attempt
     assert read_shared_graph(tmp_path).entities == graph.entities
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.torch", "job.toml"]
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.pykeen_bridge import from_pykeen_state
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
-from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, row_loss, trained_loss
+from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.maths.tracin.models import last_layers
 from kgops.maths.tracin.results import Ranking, TopK
 from kgops.maths.tracin.scan import AllScores, TopTriples, scan, self_influence
@@ -150,37 +149,3 @@ def test_trained_loss_is_the_one_the_checkpoint_records() -> None:
     assert as_pykeen.targets(11) == pytest.approx((0.01, 0.9))
     with pytest.raises(BadInput, match="margin"):
         trained_loss({"name": "margin"}, rows, CONFIG.relation_rows)
-
-
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument")
-def test_a_model_pykeen_trained_scores_as_pykeen_differentiates_it() -> None:
-    from pykeen.datasets import Nations
-    from pykeen.pipeline import pipeline
-
-    data = Nations(create_inverse_triples=True)
-    trained = pipeline(
-        dataset=data,
-        model="ConvE",
-        model_kwargs={"embedding_dim": 16, "output_channels": 4},
-        loss="BCEWithLogitsLoss",
-        training_loop="lcwa",
-        training_kwargs={"num_epochs": 3, "use_tqdm": False},
-        evaluation_kwargs={"use_tqdm": False},
-        random_seed=0,
-        device="cpu",
-    ).model.double()
-    trained.eval()
-    model = from_pykeen_state(trained.state_dict(), inverse=True)
-    train, tests = Nations().training.mapped_triples[:12], Nations().testing.mapped_triples[:3]
-
-    def gradient(row: torch.Tensor, loss: TracinLoss) -> torch.Tensor:
-        scores = trained.score_t(row[None, :2])[0]
-        value = row_loss(scores, row, loss)
-        grads = torch.autograd.grad(value, list(trained.parameters()), allow_unused=True)
-        return torch.cat([g.flatten() for g in grads if g is not None])
-
-    for loss in (TARGET, ONE_TO_N):
-        per_row = [[gradient(row, loss) for row in query_rows(t, True)] for t in (tests, train)]
-        truth = torch.stack([torch.stack([a @ b for b in per_row[1]]) for a in per_row[0]])
-        scores = all_scores([TracinCheckpoint(model, 1.0)], loss, train, tests, SMALL)
-        assert (scores - truth).abs().max() < 1e-10 * truth.abs().max()

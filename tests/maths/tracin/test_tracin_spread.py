@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from driving import wait_for
+from recording import events
 from small_graph import write_graph
 
 from kgops.errors import Interrupted
@@ -88,9 +88,7 @@ def found_in(folder: Path) -> dict[str, bytes]:
 
 
 def option(folder: Path, name: str) -> dict[str, Any]:
-    lines = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-    told: dict[str, Any] = next(e for e in lines if e["event"] == "option" and e["name"] == name)
-    return told
+    return next(event for event in events(folder, "option") if event["name"] == name)
 
 
 def hands_of(pid: int) -> list[int]:

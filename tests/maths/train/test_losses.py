@@ -6,10 +6,9 @@ from typing import Literal
 
 import pytest
 import torch
-from chunked_loss import chunked_loss
+from chunked_loss import chunked_loss, dense_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.settings import resolve_precision
@@ -35,24 +34,6 @@ def case(batch: int, total: int, dim: int, seed: int, dtype: torch.dtype, single
     shuffled = torch.randperm(len(rows), generator=g)
     positives = Positives(rows[shuffled], columns[shuffled])
     return queries.to(dtype), entities.to(dtype), biases.to(dtype), positives
-
-
-def dense(
-    loss: EntityLoss,
-    queries: torch.Tensor,
-    entities: torch.Tensor,
-    biases: torch.Tensor,
-    positives: Positives,
-) -> torch.Tensor:
-    scores = queries @ entities.t() + biases
-    labels = torch.zeros_like(scores)
-    labels[positives.rows, positives.entities] = 1
-    s, total = loss.smoothing, len(entities)
-    if loss.kind == "bce":
-        labels = (1 - s) * labels + s / total
-        return F.binary_cross_entropy_with_logits(scores, labels)
-    labels = labels / labels.sum(1, keepdim=True)
-    return F.cross_entropy(scores, labels, label_smoothing=s)
 
 
 def gradients(value: torch.Tensor, leaves: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -89,8 +70,8 @@ def test_chunked_loss_equals_the_dense_loss_in_value_and_gradient(
     got = chunked_loss(loss, queries, entities, biases, positives)
     # Judged by float64: at these sizes dense float32 is no nearer to the truth than the chunks are.
     exact_leaves = [t.detach().double().requires_grad_() for t in leaves]
-    expected = dense(loss, exact_leaves[0], exact_leaves[1], exact_leaves[2], positives)
-    largest = (exact_leaves[0] @ exact_leaves[1].t() + exact_leaves[2]).abs().max()
+    scores = exact_leaves[0] @ exact_leaves[1].t() + exact_leaves[2]
+    expected, largest = dense_loss(loss, scores, positives), scores.abs().max()
     assert abs(got - expected) <= tolerance * max(abs(expected), largest)
     # A gradient is Σ (probability - label) · vector. Where both nearly cancel, what is left cannot be
     # more exact than the labels' part it was taken from.
@@ -118,7 +99,7 @@ def test_weighted_by_its_positives_a_query_has_the_loss_of_its_triples(
     grouped = EntityLoss("softmax", smoothing, chunk, torch.float64, many / batch)
     got = chunked_loss(grouped, queries, entities, biases, positives)
     apart = Positives(torch.arange(many), positives.entities)
-    expected = dense(EntityLoss("softmax", smoothing), queries[rows], entities, biases, apart)
+    expected = dense_loss(EntityLoss("softmax", smoothing), queries[rows] @ entities.t() + biases, apart)
     assert got.item() == pytest.approx(expected.item(), rel=1e-12)
     for a, b in zip(gradients(got, leaves), gradients(expected, leaves), strict=True):
         assert (a - b).abs().max() <= 1e-12 * max(1, b.abs().max().item())
