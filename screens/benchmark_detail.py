@@ -18,8 +18,8 @@ from screens.benchmarks_page import by_size
 from screens.widgets.bar import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
+    from kgops.experiments.benchmark_reader import Detail
     from kgops.experiments.benchmark_results import Series
-    from kgops.experiments.result_detail import Detail
     from kgops.experiments.summary import Row as Measured
 
 SIGNS: dict[Verdict, tuple[str, str]] = {

@@ -11,8 +11,14 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from kgops.errors import KgopsError
-from kgops.experiments.benchmark_list import MEASURE_OPTIONS, OPTIONS, Entry
-from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery, BenchmarkReader
+from kgops.experiments.benchmark_reader import (
+    MEASURE_OPTIONS,
+    BenchmarkPage,
+    BenchmarkQuery,
+    BenchmarkReader,
+    Detail,
+    Entry,
+)
 from kgops.present.rows import Row, text_row
 from screens import benchmarks_page, copying
 from screens.actions import ScreenName
@@ -25,7 +31,6 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.experiments.benchmark_results import Series
-    from kgops.experiments.result_detail import Detail
     from screens.app import KgopsApp
     from storage.runs import Run
 
@@ -191,7 +196,7 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         from kgops.experiments import benchmark_reader
 
         one = self._selected
-        command = "" if one is None else MEASURE_OPTIONS if one.key == OPTIONS else one.command
+        command = "" if one is None else MEASURE_OPTIONS if one.series is None else one.command
         if one is None or not benchmark_reader.can_start(command):
             self.say("put the cursor on a benchmark to start it", "warn")
             return

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kgops.experiments.benchmark_list import Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery
 from kgops.experiments.benchmark_results import seconds_of
 from kgops.jobs.text import one_line
@@ -19,8 +18,8 @@ from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import overlay
 
 if TYPE_CHECKING:
+    from kgops.experiments.benchmark_reader import Curve
     from kgops.experiments.benchmark_results import Series
-    from kgops.experiments.result_detail import Curve
 
 
 _LETTERS = "ABCDEFGH"
@@ -128,17 +127,18 @@ def entry_rows(page: BenchmarkPage, width: int) -> list[Row]:
     return [
         text_row(one.name, width, key=key)
         if one.series is None
-        else columns.row(_pieces(one, one.series, now), key)
+        else columns.row(_pieces(one.series, now), key)
         for key, one in page.rows.items()
     ]
 
 
-def _pieces(one: Entry, series: Series, now: float) -> list[Piece]:
+def _pieces(series: Series, now: float) -> list[Piece]:
+    last = series.results[-1]
     return [
-        Piece(one.name.removeprefix("matrix ")),
-        *_answer(series, ended=one.ended),
-        Piece(one.device.removeprefix("NVIDIA "), "dim"),
-        Piece(short_time(one.at, now), "dim"),
+        Piece(series.name.removeprefix("matrix ")),
+        *_answer(series, ended=last.ended),
+        Piece(series.device.removeprefix("NVIDIA "), "dim"),
+        Piece(short_time(last.at, now), "dim"),
     ]
 
 

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.errors import Usage
-from kgops.experiments import benchmark_list
-from kgops.experiments.benchmark_list import Entry, Key
-from kgops.experiments.benchmark_results import ResultReader, Series
+from kgops.experiments.benchmark_results import FAILED, ResultReader, Series, seconds_of
+from kgops.experiments.fingerprint import machine_line
+from kgops.experiments.summary import Row, rows
+from kgops.experiments.trial_result import Spread
 from kgops.jobs.files import open_regular
+from kgops.jobs.option import word_of
 from kgops.settings import Home
 from kgops.supervisor import locks
 from kgops.supervisor.control import stop_run
@@ -25,7 +27,45 @@ from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
 
 if TYPE_CHECKING:
-    from kgops.experiments.result_detail import Detail
+    from kgops.experiments.claims import Page
+
+
+MEASURE_OPTIONS = "kgops bench claims --quick"  # what that page is measured with
+Key = str | tuple[str, str]  # "options", or name and machine
+
+
+class Entry(NamedTuple):
+    """All results of a benchmark on one kind of machine, or without a series the page on which options pay here."""
+
+    name: str
+    command: str
+    series: Series | None = None
+
+    @property
+    def key(self) -> Key:
+        return "options" if self.series is None else (self.name, self.series.hardware)
+
+
+_PAGE_OF_OPTIONS = Entry("Which options pay here", "kgops bench show claims")
+
+
+class Curve(NamedTuple):
+    name: str
+    points: tuple[tuple[float, Spread], ...]
+
+
+class Detail(NamedTuple):
+    """Everything known about an entry; missing fields are empty."""
+
+    name: str
+    command: str
+    machine: str = ""  # its fingerprint in one line
+    state: str = ""
+    series: Series | None = None  # its results over time
+    first: Row | None = None  # the baseline
+    rows: tuple[Row, ...] = ()
+    curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by varied option
+    options: Page | None = None  # which options pay here
 
 
 class BenchmarkQuery(NamedTuple):
@@ -82,13 +122,9 @@ class BenchmarkReader:
 
     def detail(self, one: Entry) -> Detail | None:
         """Detail of a benchmark; None if the reader is closed."""
-        from kgops.experiments import (
-            result_detail,  # imports all summary; a first paint does not wait for it
-        )
-
         with self._one_at_a_time, explained(self._home.database):
             conn = self._open()
-            return None if conn is None else result_detail.entry_detail(conn, one)
+            return None if conn is None else _detail(conn, one)
 
     def close(self) -> None:
         with self._one_at_a_time:
@@ -110,11 +146,11 @@ class BenchmarkReader:
         if version == self._version:
             return
         self._version = version
-        self._measured = [*map(benchmark_list.of_series, self._results.read(conn))]
+        self._measured = [Entry(one.name, one.newest.command, one) for one in self._results.read(conn)]
 
     def _page(self, query: BenchmarkQuery) -> BenchmarkPage:
-        measured = benchmark_list.ordered(self._measured, query.sort, descending=query.descending)
-        candidates = [benchmark_list.options(), *measured] if measured else []
+        measured = _ordered(self._measured, query.sort, descending=query.descending)
+        candidates = [_PAGE_OF_OPTIONS, *measured] if measured else []
         rows = {one.key: one for one in candidates if _has(one, query.text)}
         same = self._shown is not None and self._shown[:3] == query[:3]
         self._shown = query
@@ -130,7 +166,7 @@ class BenchmarkReader:
 
 
 def _has(entry: Entry, text: str) -> bool:
-    inside = entry.words or f"{entry.name} {entry.command}".lower()
+    inside = f"{entry.name} {entry.command}".lower() if entry.series is None else entry.series.words
     return all(word in inside for word in text.lower().split())
 
 
@@ -139,6 +175,71 @@ def _cursor_row(keys: Sequence[Key], query: BenchmarkQuery, same: bool) -> int |
     if query.cursor is None:
         return None if same else 0
     return next((row for row, key in enumerate(keys) if key == query.cursor), 0)
+
+
+def _ordered(entries: Sequence[Entry], by: str, *, descending: bool) -> list[Entry]:
+    """By name, fastest, seconds, change, device or at; entries without a value are last in both orders."""
+    valued = [(one, _value(one.series, by)) for one in entries if one.series is not None]
+    known = sorted(
+        ((one, value) for one, value in valued if value is not None),
+        key=lambda pair: pair[1],
+        reverse=descending,
+    )
+    return [one for one, _ in known] + [one for one, value in valued if value is None]
+
+
+def _value(series: Series, by: str) -> Any:
+    if by in ("name", "device"):
+        return getattr(series, by).lower()
+    if by == "at":
+        return series.results[-1].at
+    fastest = series.fastest
+    if fastest is None:
+        return None
+    if by == "fastest":
+        return fastest.row.variant.lower()
+    if by == "seconds":
+        return seconds_of(fastest.row).median
+    before = series.than_before(fastest.row.variant)
+    return None if before is None else before[1].factor
+
+
+def _detail(conn: Connection, entry: Entry) -> Detail:
+    if entry.series is None:
+        from kgops.experiments.claims import (
+            page,
+        )  # what plans runs comes with it; a first paint does not wait
+
+        return Detail(entry.name, entry.command, options=page(conn))
+    newest = entry.series.newest
+    detail = Detail(entry.name, entry.command, machine_line(conn, newest.machine), series=entry.series)
+    bench = benches.get(conn, newest.bench)
+    if bench is None:
+        return detail._replace(state="it is no longer in the record")
+    table = rows(conn, bench) if bench.plan.get("variants") else []
+    state = entry.series.results[-1].state
+    return detail._replace(
+        state="the newest benchmark failed" if state == FAILED else state,
+        first=next(iter(table), None),
+        rows=tuple(table[1:]),
+        curves=tuple(_curves_by_size(table, bench.plan)),
+    )
+
+
+def _curves_by_size(table: Sequence[Row], plan: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Curve, ...]]]:
+    """Curves of seconds for each varied name with numbers: one for each combination of the other varied options."""
+    varied = {one["name"]: one.get("varied") or {} for one in plan["variants"]}
+    for axis in dict.fromkeys(name for setting in varied.values() for name in setting):
+        groups: dict[str, list[tuple[float, Spread]]] = {}
+        for row in table:
+            setting = varied.get(row.variant, {})
+            size = setting.get(axis)
+            if row.seconds is None or isinstance(size, bool) or not isinstance(size, (int, float)):
+                continue
+            rest = " ".join(f"{name}={word_of(value)}" for name, value in setting.items() if name != axis)
+            groups.setdefault(rest or "time", []).append((float(size), row.seconds))
+        if curves := [Curve(name, tuple(points)) for name, points in groups.items() if len(points) > 1]:
+            yield axis, tuple(curves)
 
 
 _VERBS = ("matrix", "claims")

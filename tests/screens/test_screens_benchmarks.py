@@ -72,7 +72,7 @@ def test_the_key_that_copies_takes_the_command_that_repeats_what_the_cursor_is_o
 def _others(seen: Seen) -> list[str]:
     """The machines of the rows that were measured."""
     page = cast("Benchmarks", seen.app.screen)._page
-    return [] if page is None else [one.device for one in page.rows.values() if one.series is not None]
+    return [] if page is None else [one.series.device for one in page.rows.values() if one.series is not None]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
