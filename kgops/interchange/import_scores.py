@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import heapq
+import io
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,18 +112,6 @@ class Test:
         return up + down
 
 
-class _LastLine:
-    """The lines of a file; `text` is the last one that was read."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines, self.text = iter(lines), ""
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._lines:
-            self.text = line
-            yield line
-
-
 @dataclass(slots=True)
 class Scores:
     tests: dict[Triple, Test] = field(default_factory=dict)
@@ -134,10 +123,11 @@ class Scores:
     def read(self, path: Path) -> None:
         """Reads one file. Raises BadInput with the file and line of the first error."""
         try:
-            with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
-                last = _LastLine(file)
-                self._read_rows(path, csv.reader(last, strict=True))
-                self.is_cut |= not last.text.endswith(("\n", "\r"))
+            with os.fdopen(open_regular(path), "rb") as file:
+                text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+                self._read_rows(path, csv.reader(text, strict=True))
+                file.seek(-1, os.SEEK_END)
+                self.is_cut |= file.read() not in (b"\r", b"\n")
         except UnicodeDecodeError as error:
             raise BadInput(f"{path}: not UTF-8") from error
 

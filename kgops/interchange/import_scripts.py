@@ -26,6 +26,7 @@ from kgops.jobs.run_options import LONGEST_LABEL
 from kgops.jobs.text import one_line
 from kgops.workloads.catalog import effect_of
 from kgops.workloads.registry import WORKLOADS
+from storage.runs import COLUMNS
 from storage.transfer import TABLES, Curve, Rows
 
 CONFIG, HISTORY, TEST = "config.json", "training_history.json", "test_results.json"
@@ -201,27 +202,7 @@ class _Contents:
         return [_option(name, value) for name, value in sorted(table.items())]
 
 
-_UNKNOWN: dict[str, Any] = {
-    "id": 0,
-    "folder": "",
-    "profile": None,
-    "started_at": None,
-    "exit_code": None,
-    "attempts": 0,
-    "gpu_request": None,
-    "gpu": None,
-    "reserved_mib": None,
-    "exclusive": 0,
-    "predicted_mib": None,
-    "peak_gpu_mib": None,
-    "peak_host_mib": None,
-    "phase": None,
-    "done": None,
-    "total": None,
-    "unit": None,
-    "rate": None,
-    "reported_at": None,
-}
+_UNKNOWN: dict[str, Any] = {**dict.fromkeys(COLUMNS), "id": 0, "folder": "", "attempts": 0, "exclusive": 0}
 
 
 def _option_values(config: dict[str, Any]) -> dict[str, Any]:

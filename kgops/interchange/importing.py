@@ -159,8 +159,7 @@ def _from_folder(
             return Imported(number, (), what)
     known = tuple(transfer.same_submission(conn, plan.submitted_at, plan.workload, plan.label))
     ending = run_folder.read_ending(folder.outcome)
-    has_end = ending is not None and not _is_unended(ending.reason)
-    if known and not again and not (has_end and _are_unended(conn, known)):
+    if not again and _holds(conn, known, has_end=ending is not None and not _is_unended(ending.reason)):
         return Imported(None, known, what)
     number, troubles = import_folder(home, conn, folder, plan, pulled)
     return Imported(number, known, what, tuple(troubles))
@@ -185,16 +184,16 @@ def _put(home: Home, conn: Connection, rows: Rows, source: Path, *, again: bool)
     what = f"{run['workload']} run {run['id']}, {run['state']}: {run['label']}"
     known = tuple(transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"]))
     has_end = run["state"] in runs.ENDED and not _is_unended(run["reason"])
-    if known and not again and not (has_end and _are_unended(conn, known)):
+    if not again and _holds(conn, known, has_end=has_end):
         return Imported(None, known, what)
     mark = origin("export", source, run=run["id"], host=host_of(rows.spec["environment"]))
     return Imported(put_record(home, conn, rows, mark), known, what)
 
 
-def _are_unended(conn: Connection, numbers: Iterable[int]) -> bool:
-    """Whether all are copies from before the run's end, which another copy has."""
-    found = [runs.get(conn, number) for number in numbers]
-    return all(run is not None and _is_unended(run.reason) for run in found)
+def _holds(conn: Connection, known: Iterable[int], *, has_end: bool) -> bool:
+    """Whether one of the known copies has all that a copy brings, which may have the end that they lack."""
+    found = [runs.get(conn, number) for number in known]
+    return any(not has_end or run is None or not _is_unended(run.reason) for run in found)
 
 
 def _is_unended(reason: str | None) -> bool:
