@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kgops.cli.groups import NamedCommands
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.output import print_json, say, tell, write_page
 from kgops.jobs.text import one_line
 
 if TYPE_CHECKING:
@@ -56,21 +56,18 @@ def export(bench: str, kind: str, output: Path | None, force: bool) -> None:
     md       a table for a paper, with command and fingerprint
     json     the whole benchmark, down to each run of each pair, for `kgops bench import`
     """
+    from kgops.cli.bench_page import as_markdown
     from kgops.cli.bench_show import find
     from kgops.cli.session import existing
-    from kgops.experiments import export as written
+    from kgops.experiments.export import as_table
 
     session = existing()
-    conn = session.conn
-    if kind == "md":
-        text = written.as_markdown(conn, find(session, bench))
-    else:
-        text = json.dumps(written.as_table(conn, find(session, bench)), indent=1) + "\n"
+    conn, one = session.conn, find(session, bench)
+    text = as_markdown(conn, one) if kind == "md" else json.dumps(as_table(conn, one), indent=1)
     if output is None:
-        say(text.rstrip("\n"))
-        return
-    written.write(output, text, force=force)
-    say(str(output))
+        say(text)
+    else:
+        write_page(text + "\n", output, force=force)
 
 
 @click.command(epilog="\b\nExample:  kgops bench import bench-3.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from kgops.cli.output import say_result
@@ -13,6 +14,7 @@ from kgops.experiments.benchmark_results import Change, Result, Series, answers,
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import RULE, Row, rows, shown
 from kgops.experiments.trial_result import Spread
+from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, columns, local_time, seconds_text, table, wrapped
 from storage import benches
 from storage.benches import Bench
@@ -42,14 +44,39 @@ def page(conn: Connection, bench: Bench) -> list[str]:
     return [*out, "", *wrapped(rule, columns())]
 
 
+def as_markdown(conn: Connection, bench: Bench) -> str:
+    """The table of `kgops bench show`, for a paper."""
+    results = rows(conn, bench)
+    first = results[0]
+    lines = [[*_HEADS, "VERDICT"], ["---"] * (len(_HEADS) + 1)]
+    lines += [[*_cells(row), shown(row.verdict, row.why)] for row in results]
+    parts = [
+        f"**{_md(bench.name)}**: each variant against {_md(first.variant)}, pair by pair; medians (quartiles).",
+        "",
+        *(f"| {' | '.join(map(_md, line))} |" for line in lines),
+        "",
+        f"Command: `{bench.command}`. Time: {first.seconds_of or UNKNOWN}. Memory: {first.memory_of or UNKNOWN}.",
+        f"Fingerprint {machine_line(conn, bench.fingerprint)}.",
+        *(_md(note.strip()) for note in _notes(results) if note),
+        RULE,
+    ]
+    return "\n".join(parts)
+
+
+def _md(text: str) -> str:
+    return one_line(text).replace("|", "\\|")
+
+
+_HEADS = ("VARIANT", "TIME", "FASTER", "QUARTILES", "N", "MEMORY", "LESS MEMORY")
+
+
 def _table(results: list[Row]) -> list[str]:
     """Return the table of variants. On a narrow terminal each verdict goes below its row instead of being cut."""
-    heads = ("VARIANT", "TIME", "FASTER", "QUARTILES", "N", "MEMORY", "LESS MEMORY")
     right = frozenset({"TIME", "FASTER", "N", "MEMORY"})
     cells = [_cells(row) for row in results]
     verdict_texts = [shown(row.verdict, row.why) for row in results]
     wide = table(
-        (*heads, "VERDICT"),
+        (*_HEADS, "VERDICT"),
         [(*row, word) for row, word in zip(cells, verdict_texts, strict=True)],
         right=right,
     )
@@ -57,7 +84,7 @@ def _table(results: list[Row]) -> list[str]:
     if not sys.stdout.isatty() or before + max(map(len, verdict_texts)) <= columns():
         return wide
     head, *lines = table(
-        (*heads[:-1], "LESS"), [(*row[:-1], row[-1].split(" ")[0]) for row in cells], right=right
+        (*_HEADS[:-1], "LESS"), [(*row[:-1], row[-1].split(" ")[0]) for row in cells], right=right
     )
     out = [head]
     for line, word in zip(lines, verdict_texts, strict=True):
@@ -216,7 +243,7 @@ def as_table(series: Series, *, over_time: bool) -> dict[str, Any]:
 
 
 def spread_table(one: Spread | None) -> dict[str, float] | None:
-    return None if one is None else {"median": one.median, "low": one.low, "high": one.high, "n": one.n}
+    return None if one is None else asdict(one)
 
 
 def change_table(one: Change | None) -> dict[str, Any] | None:

@@ -131,7 +131,7 @@ def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Con
     (listed,) = run_cli("bench", "show", "--json").json()
     assert listed["bench"] == [1, 2] and listed["state"] == "failed"
     assert "The newest benchmark failed." in run_cli("bench", "show", "code").out
-    assert "| time, n/a |" in run_cli("bench", "export", "2", "--to", "md").out
+    assert "Time: n/a." in run_cli("bench", "export", "2", "--to", "md").out
 
 
 EPOCHS = """
