@@ -67,34 +67,39 @@ def command(names: tuple[str, ...], wanted: str | None, output: Path | None, for
         raise Usage("--to is missing: the format", "kgops export --to csv --output runs.csv")
     if output == Path("-") and wanted not in ("json", "tar"):
         raise Usage(f"{wanted} is written to files", "name them: --output PATH")
-    if wanted == "tar" and len(set(names)) > 1:
-        raise Usage("tar holds one run", "name one run")
     session = existing()
     chosen = session.matching(names or ("all",))
     if wanted == "tar" and len(chosen) > 1:
         raise Usage(f"tar holds one run; {len(chosen)} match", "name one run")
-    if wanted == "tar":
-        _write_tar(session, chosen, output, force=force)
-        return
-    if output == Path("-"):
-        from kgops.supervisor.run_json import write_runs
-
-        for text in write_runs(_rows(session, chosen)):
-            sys.stdout.write(text)
-        return
     target = output or Path(_default(chosen, wanted))
+    folder = _ended_folder(session, chosen[0]) if wanted == "tar" else None
+    if target == Path("-"):
+        _print(session, chosen, folder)
+        return
     try:
-        _writer(wanted)(_rows(session, chosen), target, force=force)
+        if folder is not None:
+            _write_tar(folder, target, force=force)
+        else:
+            _writer(wanted)(_rows(session, chosen), target, force=force)
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
     say(str(target))
 
 
-def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, force: bool) -> None:
-    from kgops.hosts.archive import write_archive
-    from kgops.jobs.run_options import must_be_free, written
+def _print(session: Session, chosen: list[Run], folder: Path | None) -> None:
+    """The folder as tar, or the runs as JSON."""
+    if folder is not None:
+        from kgops.hosts.archive import write_archive
 
-    (run,) = chosen
+        write_archive(folder, sys.stdout.buffer)
+        return
+    from kgops.supervisor.run_json import write_runs
+
+    for text in write_runs(_rows(session, chosen)):
+        sys.stdout.write(text)
+
+
+def _ended_folder(session: Session, run: Run) -> Path:
     if not run.ended:
         raise Usage(f"run {run.id} has not ended", "export it after it has ended")
     folder = session.folder(run).path
@@ -102,22 +107,21 @@ def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, forc
         raise Unavailable(
             f"the folder of run {run.id} is gone: {folder}", "--to json exports what the record has"
         )
-    if output == Path("-"):
-        write_archive(folder, sys.stdout.buffer)
-        return
-    target = output or Path(f"run-{run.id}.tar")
+    return folder
+
+
+def _write_tar(folder: Path, target: Path, *, force: bool) -> None:
+    from kgops.hosts.archive import write_archive
+    from kgops.jobs.run_options import must_be_free, written
+
     must_be_free(target, force=force)
-    try:
-        with written(target) as file:
-            write_archive(folder, file)
-    except OSError as error:
-        raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
-    say(str(target))
+    with written(target) as file:
+        write_archive(folder, file)
 
 
 def _default(chosen: list[Run], wanted: str) -> str:
     first = f"run-{chosen[0].id}" if len(chosen) == 1 else f"runs-{chosen[0].id}-and-{len(chosen) - 1}-more"
-    return f"{first}.json" if wanted == "json" else f"{first}-{wanted}"
+    return f"{first}.{wanted}" if wanted in ("json", "tar") else f"{first}-{wanted}"
 
 
 def _rows(session: Session, chosen: list[Run]) -> Iterator[Rows]:

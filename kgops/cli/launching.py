@@ -16,6 +16,7 @@ from kgops.cli.follow import follow
 from kgops.cli.job_options import click_decorators, given_values
 from kgops.cli.output import print_json, say, say_lines, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
+from kgops.cli.suggest_page import table_of_plan
 from kgops.cli.tag import check_tags
 from kgops.cluster.script import sbatch_lines
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
@@ -38,10 +39,11 @@ from kgops.streams import tolerate_output_errors
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.workloads.job_files import read_job
 from kgops.workloads.outputs import must_be_free
-from kgops.workloads.registry import workload_of
+from kgops.workloads.results import leaves
 from storage import reports, runs
 from storage.database import Connection
 from storage.errors import DatabaseMissing
+from storage.runs import Run
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -123,21 +125,19 @@ def start(job: Job, given: dict[str, Any]) -> int:
         return 0
     session = for_writing()
     number = _launch(session, job, given)
-    if given["detach"]:
-        if given["as_json"]:
-            _print_run(session, number)
-        else:
-            say(str(number))
+    if given["detach"] and not given["as_json"]:
+        say(str(number))
         return 0
-    code = follow(session, number, quiet=bool(given["as_json"]))
-    if given["as_json"]:
-        _print_run(session, number)
+    code = 0 if given["detach"] else follow(session, number, quiet=bool(given["as_json"]))
+    run = runs.get(session.conn, number)
+    if run is None:  # deleted meanwhile
         return code
-    results = workload_of(job).leaves
-    if results & {"answers", "explanations"}:
-        _print_answers(session, number, explains="explanations" in results)
-    if "influences" in results:
-        _print_influences(session, number)
+    if given["as_json"]:
+        from kgops.cli.show import as_table
+
+        print_json(as_table(session, run))
+    elif run.state == "succeeded":
+        _print_results(session, run)
     return code
 
 
@@ -246,25 +246,13 @@ def _elsewhere(typed: Job, planned: Planned) -> list[str]:
 def plan_table(placed: Placement, filtering: FilteringPreview | None = None) -> dict[str, Any]:
     """Return the plan as a table for JSON."""
     planned = placed.planned
-    placed = as_refused(placed)
     tried, _ = fallbacks_below(planned)
-    refused = refusal(planned)
-    again = None if planned.suggestion is None else planned.suggestion.retrainings
     return {
-        "suggested": suggested(planned, filtering),
-        "filtering": None if filtering is None else filtering.as_table(),
-        "job": as_recorded(planned.job).as_table(),
+        **table_of_plan(as_refused(placed), refusal(planned), filtering),
         "options": [choice.as_table() for choice in planned.choices],
         "predicted_mib": planned.predicted_mib,
-        "unknown": planned.unknown,
-        "retrainings": None if again is None else again.as_table(),
-        "now": placed.fit.state,
-        "verdict": verdict(placed),
-        "unusable_gpus": None if placed.unused is None else str(placed.unused),
-        "other_gpus": placed.differences,
         "disk": None if planned.disk is None else planned.disk.as_table(),
         "fallbacks": [fallback.as_table() for fallback in tried],
-        "refused": None if refused is None else refused.message,
         "command": child_command(planned.job),
     }
 
@@ -325,30 +313,17 @@ def record() -> Connection | None:
         return None
 
 
-def _print_run(session: Session, number: int) -> None:
-    from kgops.cli.show import as_table
+def _print_results(session: Session, run: Run) -> None:
+    """What a run of its workload leaves for people: answers or explanations, and influences."""
+    from kgops.cli import influences, results_page
 
-    run = runs.get(session.conn, number)
-    if run is not None:
-        print_json(as_table(session, run))
-
-
-def _print_influences(session: Session, number: int) -> None:
-    from kgops.cli.influences import summary
-
-    run = runs.get(session.conn, number)
-    if run is not None and run.state == "succeeded":
-        say_lines(summary(session, run))
-
-
-def _print_answers(session: Session, number: int, *, explains: bool) -> None:
-    """The explanations of an explain run, else the first answers."""
-    from kgops.cli import results_page
-
-    run = runs.get(session.conn, number)
-    if run is not None and run.state == "succeeded":
-        shown = results_page.explanations if explains else results_page.answers
-        say_lines(shown(session.folder(run).results))
+    folder = session.folder(run).results
+    if leaves(run.workload, "explanations"):
+        say_lines(results_page.explanations(folder))
+    elif leaves(run.workload, "answers"):
+        say_lines(results_page.answers(folder))
+    if leaves(run.workload, "influences"):
+        say_lines(influences.summary(session, run))
 
 
 def with_flags(job: Job, given: dict[str, Any]) -> Job:

@@ -75,6 +75,26 @@ def _filtering(preview: FilteringPreview | None) -> list[str]:
     return printed(plan_sections.filters(preview))
 
 
+def table_of_plan(
+    placed: Placement, refused: KgopsError | None, filtering: FilteringPreview | None
+) -> dict[str, Any]:
+    """What the JSON of a plan has in common for `kgops suggest` and for --dry-run."""
+    planned = placed.planned
+    again = None if planned.suggestion is None else planned.suggestion.retrainings
+    return {
+        "suggested": suggested(planned, filtering),
+        "filtering": None if filtering is None else filtering.as_table(),
+        "job": as_recorded(planned.job).as_table(),
+        "unknown": planned.unknown,
+        "retrainings": None if again is None else again.as_table(),
+        "now": placed.fit.state,
+        "verdict": verdict(placed),
+        "unusable_gpus": None if placed.unused is None else str(placed.unused),
+        "other_gpus": placed.differences,
+        "refused": None if refused is None else refused.message,
+    }
+
+
 def as_table(
     requested: Job,
     placed: Placement,
@@ -85,28 +105,19 @@ def as_table(
     suggestion = planned.suggestion
     near = placed.nearest_now
     whole: dict[str, Any] = {
+        **table_of_plan(placed, refused, filtering),
         "workload": requested.workload,
         "label": requested.label,
-        "suggested": suggested(planned, filtering),
         "on": planned.target.title,
         "gpu": planned.target.gpu_name,
         "usable_mib": planned.target.usable_mib,
         "free_mib": planned.target.free_mib,
         "profile": planned.job.profile,
         "options": [choice.as_table() for choice in planned_options(planned)],
-        "unknown": planned.unknown,
-        "now": placed.fit.state,
-        "verdict": verdict(placed),
-        "unusable_gpus": None if placed.unused is None else str(placed.unused),
-        "other_gpus": placed.differences,
-        "filtering": None if filtering is None else filtering.as_table(),
-        "refused": None if refused is None else refused.message,
-        "job": as_recorded(planned.job).as_table(),
         "disk": None if planned.disk is None else {**planned.disk.as_table(), "fits": planned.disk.fits},
     }
     if suggestion is None:
         return {**whole, "command": as_command(requested)}
-    largest, again = suggestion.largest_batch, suggestion.retrainings
     return {
         **whole,
         "fits": suggestion.fits,
@@ -114,19 +125,14 @@ def as_table(
         "need_mib": suggestion.best.need_mib,
         "margin": MARGIN,
         "modelled_s": suggestion.best.seconds,
-        "expected_s": _expected(suggestion),
-        "retrainings": None if again is None else again.as_table(),
+        "expected_s": None if suggestion.expected is None else suggestion.expected._asdict(),
         "predicted_step": None if suggestion.predicted_step is None else asdict(suggestion.predicted_step),
         "others": [_option(one, suggestion) for one in suggestion.others],
         "nearest": _option(suggestion.nearest, suggestion) if suggestion.nearest else None,
         "nearest_now": _option(near, suggestion) if near else None,
-        "largest_batch": largest,
+        "largest_batch": suggestion.largest_batch,
         "command": as_command(_job_to_run(requested, suggestion)),
     }
-
-
-def _expected(suggestion: Suggestion) -> dict[str, Any] | None:
-    return None if suggestion.expected is None else suggestion.expected._asdict()
 
 
 def _option(candidate: Candidate, suggestion: Suggestion) -> dict[str, Any]:
