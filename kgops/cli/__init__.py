@@ -50,7 +50,14 @@ COMMANDS: dict[str, str] = {
     "bench": "Measure speed and memory in paired comparisons.",
 }
 # Subcommands in the file of another one.
-TOGETHER = {"serve": "tui", "report": "show", "resume": "stop", "delete": "stop", "note": "tag"}
+TOGETHER = {
+    "serve": "tui",
+    "report": "show",
+    "pull": "import_",
+    "resume": "stop",
+    "delete": "stop",
+    "note": "tag",
+}
 # Workload of `kgops run` → summary; `kgops run --help` imports no workload.
 WORKLOADS: dict[str, str] = {
     "train": "Train ConvE, ComplEx, or any PyKEEN model.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ class _Verbs(NamedCommands):
     summaries = VERBS
 
     def find(self, name: str) -> click.Command:
-        here: dict[str, click.Command] = {"export": export, "import": import_}
+        here: dict[str, click.Command] = {"matrix": matrix, "export": export, "import": import_}
         if name in here:
             return here[name]
         command: click.Command = importlib.import_module(f"kgops.cli.bench_{name}").command
@@ -42,6 +43,57 @@ class _Verbs(NamedCommands):
 @click.group(cls=_Verbs, epilog="\b\nExample:  kgops bench claims --quick --only b")
 def command() -> None:
     """Measure speed and memory on this machine, and compare the results."""
+
+
+@click.command(
+    epilog="\b\nExample:  kgops bench matrix job.toml --vary batch_size=256,512 --vary precision=fp32,bf16"
+)
+@click.argument("job", metavar="FILE.toml|RUN|RECIPE")
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    required=True,
+    metavar="NAME=A,B",
+    help="Values to compare; may be repeated.",
+)
+@click.option(
+    "--repeat",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Rounds: pairs for each variant.",
+)
+@click.option("--afresh", is_flag=True, help="Start again instead of continuing an unfinished benchmark.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def matrix(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_json: bool) -> None:
+    """Run every combination of some settings, interleaved, and compare each with the baseline in pairs.
+
+    NAME is an option, a key of the workload's table (in a pipeline with its stage: train.num_epochs), or a
+    {placeholder} of a command. The baseline has the first value of each. If the benchmark was interrupted, the same
+    command runs the missing pairs.
+    """
+    from kgops.cli.bench_page import say_bench
+    from kgops.cli.command_line import job_by_name
+    from kgops.cli.session import for_writing
+    from kgops.experiments.comparison import Context, PairedComparison, run_comparison
+    from kgops.experiments.variants import combinations, read_axis, variants
+    from kgops.workloads.outputs import without_outputs
+
+    axes = [read_axis(text) for text in varied]
+    session = for_writing()
+    asked = job_by_name(session, job)
+    base = without_outputs(asked)
+    if base is not asked:
+        tell("Note: the runs of a benchmark copy their results nowhere: the job's output is left out.")
+    jobs = variants(base, axes)
+    comparison = PairedComparison(f"matrix {job}", jobs, repeat, settings=combinations(base, axes))
+    arguments = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]
+    arguments += ["--repeat", str(repeat)]
+    bench = run_comparison(
+        Context(session.home, session.conn, tell), comparison, shlex.join(arguments), afresh=afresh
+    )
+    say_bench(session.conn, bench, as_json)
 
 
 @click.command(epilog="\b\nExample:  kgops bench export 3 --to md --output speed.md")

@@ -111,7 +111,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
     job = with_flags(job, given)
     check_tags(given["tags"])
     if given["host"] is not None:
-        from kgops.cli.host_run import start_on_host
+        from kgops.cli.on_hosts import start_on_host
 
         return start_on_host(job, given["host"], given)
     typed, job = job, with_the_run(job)
@@ -315,13 +315,13 @@ def record() -> Connection | None:
 
 def _print_results(session: Session, run: Run) -> None:
     """What a run of its workload leaves for people: answers or explanations, and influences."""
-    from kgops.cli import influences, results_page
+    from kgops.cli import influences, show
 
     folder = session.folder(run).results
     if leaves(run.workload, "explanations"):
-        say_lines(results_page.explanations(folder))
+        say_lines(show.explanations(folder))
     elif leaves(run.workload, "answers"):
-        say_lines(results_page.answers(folder))
+        say_lines(show.answers(folder))
     if leaves(run.workload, "influences"):
         say_lines(influences.summary(session, run))
 

@@ -74,7 +74,7 @@ def command(
     lab2:17 is run 17 of host lab2.
     """
     if is_far(name):
-        from kgops.cli.host_run import logs_there
+        from kgops.cli.on_hosts import logs_there
 
         flags = [*(["--follow", "--attached"] if following else []), *(["--raw"] if raw else [])]
         for flag, value in (("lines", count), ("grep", grep), ("bytes", span)):

@@ -9,16 +9,15 @@ from typing import Any
 
 import click
 
-from kgops.cli import results_page
 from kgops.cli.output import say_result, write_page
 from kgops.cli.session import Session, existing, is_far
 from kgops.errors import NoSuchRun
 from kgops.jobs.text import lines, one_line
-from kgops.present import run_sections
+from kgops.present import result_sections, run_sections
 from kgops.present.formats import columns, local_time
 from kgops.present.glance import settings_text
 from kgops.present.log_lines import newest_lines
-from kgops.present.rows import Fact, printed, printed_facts
+from kgops.present.rows import Fact, Section, printed, printed_facts
 from kgops.present.run_detail import read_run_detail
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.results import leaves
@@ -38,7 +37,7 @@ def command(name: str, as_json: bool) -> None:
     lab2:17 is run 17 of host lab2.
     """
     if is_far(name):
-        from kgops.cli.host_run import show_there
+        from kgops.cli.on_hosts import show_there
 
         show_there(name, as_json=as_json)
         return
@@ -91,11 +90,9 @@ def _page(session: Session, run: Run) -> list[str]:
         run_sections.quality(detail),
     ):
         out += printed(shown)
-    answers = results_page.answers(folder.results)
-    out += ["", *answers] if answers else []
+    out += ["", *answered] if (answered := answers(folder.results)) else []
     if leaves(run.workload, "explanations"):
-        explained = results_page.explanations(folder.results)
-        out += ["", *explained] if explained else []
+        out += ["", *explained] if (explained := explanations(folder.results)) else []
     out += printed(run_sections.messages(detail))
     if run.state in _SHOWN_WITH_LOG and (last := _last_lines(session, run)):
         out += [
@@ -106,6 +103,41 @@ def _page(session: Session, run: Run) -> list[str]:
     for note in detail.notes:
         out += ["", f"note of {local_time(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
     return out
+
+
+_ANSWERS, _QUESTIONS, _PREDICTIONS, _PATHS = 10, 3, 5, 3  # shown
+
+
+def answers(results: Path) -> list[str]:
+    """Return the first questions with their best answers, and where all of them are; nothing without answers."""
+    found, is_more = result_sections.answers(results, questions=_QUESTIONS, most=_ANSWERS)
+    lines = [line for title, shown in found for line in (title, *_indented(shown))]
+    return [*lines, *([f"all answers: {results / 'predictions.csv'}"] if is_more else [])]
+
+
+def _indented(shown: Section) -> list[str]:
+    return [f"  {line}" for line in printed(shown)[1:]]
+
+
+def explanations(results: Path) -> list[str]:
+    """Return the first explanations, where all of them are, and what retraining found; nothing without them."""
+    # With it come pictures of graphs, for no other run.
+    from kgops.present.explained_run import limits_of, title_of_prediction, verdict_of
+    from kgops.present.explanations import read_explanations, read_verification
+
+    found, has_more = read_explanations(results, predictions=_PREDICTIONS)
+    lines = []
+    for one in found:
+        listed = [*_indented(result_sections.facts(one)), *_indented(result_sections.paths(one, _PATHS))]
+        lines += [title_of_prediction(one), *listed, f"  {verdict_of(one)}"]
+    if any(one.facts for one in found):
+        lines.append(limits_of(found[0]))
+    verified = read_verification(results) if found else None
+    return [
+        *lines,
+        *([one_line(verified.sentence)] if verified is not None else []),
+        *([f"all explanations: {results / 'explanations.csv'}"] if has_more else []),
+    ]
 
 
 def _last_lines(session: Session, run: Run) -> list[str]:
@@ -134,7 +166,7 @@ def report(name: str, output: Path | None, force: bool) -> None:
     from kgops.present.report_page import page
 
     if is_far(name):
-        from kgops.cli.host_run import report_there
+        from kgops.cli.on_hosts import report_there
 
         found, number = report_there(name)
         write_page(found, output or Path(f"run-{number.replace(':', '-')}.html"), force=force)
