@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from kgops.jobs.numbers import mean, share_between
 from kgops.jobs.text import one_line
-from kgops.present.axes import Axis, level_of
+from kgops.present.areas import level_of
+from kgops.present.axes import Axis
 from kgops.present.chart import ChartPoint, ChartRun, axes, smoothed
 from kgops.present.formats import UNKNOWN, duration, fitted, width_of
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, joined, text_row

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kgops.gpus.sampler import BUCKET_S, KEPT
+from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present import gpu_cells, process_columns
-from kgops.present.axes import Values, area
+from kgops.present.areas import Values, area
 from kgops.present.formats import whole
 from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
 from kgops.present.gpus import expected_start

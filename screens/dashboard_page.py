@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kgops.jobs.on_device import CPU
 from kgops.jobs.text import clock, one_line
-from kgops.present.axes import small_area
+from kgops.present.areas import small_area
 from kgops.present.columns import LABEL, METRIC, NUMBER_AND_WORKLOAD, RATE, STATE, TOOK, RunTable, own
 from kgops.present.formats import duration, fitted, width_of
 from kgops.present.gpu_cells import host_line

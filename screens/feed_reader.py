@@ -7,18 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
+from kgops.gpus.history import GpuHistory
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import NvmlProblem, Snapshot
-from kgops.gpus.sampler import GpuHistory, GpuSampler
+from kgops.gpus.sampler import GpuSampler
 from kgops.present.gpus import GpuUsage, GpuUsageReader
-from kgops.present.overview import (
-    HostReader,
-    Overview,
-    ended_while_away,
-    live_alerts,
-    overview,
-    recorded_alerts,
-)
+from kgops.present.host import HostReader
+from kgops.present.overview import Overview, ended_while_away, live_alerts, overview, recorded_alerts
 from kgops.settings import Home, make_home
 from kgops.supervisor.alerts import Alert
 from kgops.supervisor.pending import needs_settling

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kgops.gpus.facts import UnusableGpus
+    from kgops.gpus.history import GpuCurve
     from kgops.gpus.readings import NvmlProblem
-    from kgops.gpus.sampler import GpuCurve
     from kgops.present.chart import ChartRun
     from kgops.present.glance import Glance
     from kgops.present.gpus import GpuUsage
-    from kgops.present.overview import HostUse, Overview
+    from kgops.present.host import HostUse
+    from kgops.present.overview import Overview
     from kgops.present.run_detail import RunDetail
     from kgops.supervisor.alerts import Alert
 

@@ -1,109 +1,34 @@
-"""A run of another host: its page, curves and log, as its feed tells them, and its key actions."""
+"""A run of another host: its page, curves and log, as its feed tells them over the connection that is open already."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from kgops.errors import KgopsError
 from kgops.hosts.mirror import HostState
-from kgops.hosts.registry import Host
-from kgops.jobs.text import one_line
 from kgops.present.formats import age
 from kgops.present.rows import Piece, Row, text_row
 from kgops.present.wording import error_text
 from screens.actions import ScreenName
 from screens.background import begin
+from screens.host_actions import ChangesHostRuns, HostedRun
 from screens.run import RunView
-from screens.run_screen import RunScreenBase
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgops.hosts.mirror import LogCopy
     from kgops.hosts.registry import Host
+    from kgops.hosts.run_mirror import LogCopy
     from kgops.hosts.watch import Watch
     from kgops.settings import Home
     from screens.feed_state import FeedState, Wanted
-    from storage.runs import Run
-
-
-class HostedRun(NamedTuple):
-    host: Host
-    run: Run  # what its host said of it; what it did not say is None
-
-    @property
-    def name(self) -> str:
-        return f"{self.host.name}:{self.run.id}"
-
-
-class ChangesHostRuns(RunScreenBase):
-    """Waits for no host: what one takes its time for is said when it has answered."""
-
-    @property
-    def chosen(self) -> HostedRun | None:
-        """The run that keys act on."""
-        raise NotImplementedError
-
-    @property
-    def subject(self) -> Run | None:
-        return None if self.chosen is None else self.chosen.run
-
-    def action_stop(self) -> None:
-        self._change_if_sure("stop {}?", _stop)
-
-    def action_resume(self) -> None:
-        self._change_if_sure("resume {}?", _resume)
-
-    def action_again(self) -> None:
-        self._change_if_sure("start the job of {} again?", _again)
-
-    def _change_if_sure(self, question: str, change: Callable[[Home, HostedRun], str]) -> None:
-        chosen = self.chosen
-        if chosen is not None:
-            named = f"run {chosen.name} ({one_line(chosen.run.label, 30)})"
-            self.kgops.ask(question.format(named), lambda: self._start(change, chosen))
-
-    def _start(self, change: Callable[[Home, HostedRun], str], chosen: HostedRun) -> None:
-        self.kgops.say(f"asking {chosen.host.name} …")
-        begin(self.app, partial(self._apply, change, chosen))
-
-    async def _apply(self, change: Callable[[Home, HostedRun], str], chosen: HostedRun) -> None:
-        try:
-            self.kgops.say(await asyncio.to_thread(change, self.kgops.home, chosen))
-        except KgopsError as error:
-            self.kgops.say(error_text(error), "bad")
-
-
-def _stop(home: Home, chosen: HostedRun) -> str:
-    from kgops.hosts import run_actions
-
-    (stopped,) = run_actions.stop(home, chosen.host, [str(chosen.run.id)], waits=False)
-    if stopped.state in ("queued", "starting", "running"):
-        return f"asked run {chosen.name} to stop; it may still write a checkpoint"
-    return f"run {chosen.name} is {stopped.state.replace('_', ' ')}"
-
-
-def _resume(home: Home, chosen: HostedRun) -> str:
-    from kgops.hosts.run_actions import resume_there
-
-    resume_there(home, chosen.host, str(chosen.run.id))
-    return f"resumed run {chosen.name}"
-
-
-def _again(home: Home, chosen: HostedRun) -> str:
-    from kgops.hosts.run_actions import again_there
-
-    number = again_there(home, chosen.host, str(chosen.run.id))
-    return f"started run {chosen.host.name}:{number} with the job of run {chosen.name}"
-
 
 _AGES_EVERY_S = 5.0
 _ENDS_WITHIN_S = 10.0  # the watch's thread, after its page was left
@@ -179,7 +104,7 @@ class HostRun(RunView, ChangesHostRuns):
         self._show_extent()
 
     def on_mount(self) -> None:
-        from kgops.hosts.mirror import LogCopy, RunMirror
+        from kgops.hosts.run_mirror import LogCopy, RunMirror
         from kgops.hosts.watch import Watch
 
         console = self.kgops  # not to be found any more by a thread that posts when this page has been left

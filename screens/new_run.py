@@ -23,7 +23,7 @@ from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import Action, ScreenName
 from screens.background import begin, in_own_thread
 from screens.feed_state import QUEUE
-from screens.host_run import HostedRun
+from screens.host_actions import HostedRun
 from screens.new_run_plan import Command, command_of
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase

@@ -16,9 +16,9 @@ from kgops.jobs.files import write_durably
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
 from kgops.planning.filtering_preview import FilteringPreview
+from kgops.planning.fit import Fit
 from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Suggestion
-from kgops.planning.targets import Fit
 from kgops.present import plan_sections
 from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.drafts import is_what_if

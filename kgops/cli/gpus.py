@@ -22,7 +22,7 @@ from kgops.gpus.processes import all_processes, is_mps_server, sees_host_pids
 from kgops.gpus.readings import GpuReading, NvmlProblem, Snapshot
 from kgops.gpus.sampler import DRIVER_WITHIN_S, GpuSampler, silent
 from kgops.jobs.text import one_line
-from kgops.planning.targets import fit_of_run
+from kgops.planning.fit import fit_of_run
 from kgops.present import process_columns
 from kgops.present.formats import UNKNOWN, amount, fitted, table, whole
 from kgops.present.gpu_cells import gpu_row, load, short_name

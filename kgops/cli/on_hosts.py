@@ -20,10 +20,11 @@ from kgops.errors import Unavailable, Usage
 from kgops.hosts import registry
 from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.connection import Connection, Limits, meaning_of
-from kgops.hosts.mirror import HostState, LogCopy, RunMirror
+from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Row, accepted
 from kgops.hosts.rows import gpu_of, run_of, sorted_gpus
 from kgops.hosts.run_actions import placed, plan_there, refused, start_there
+from kgops.hosts.run_mirror import LogCopy, RunMirror
 from kgops.hosts.watch import first_pictures
 from kgops.jobs.job import Job
 from kgops.jobs.text import from_bytes, one_line

@@ -1,15 +1,13 @@
-"""Samples GPUs in a separate thread, so that no caller waits for the driver, and keeps ten minutes of each."""
+"""Samples GPUs in a separate thread, so that no caller waits for the driver."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from kgops.gpus.nvml import Nvml, ReadingAbandoned, open_nvml
-from kgops.gpus.readings import GpuReading, NvmlProblem, Snapshot
+from kgops.gpus.readings import NvmlProblem, Snapshot
 
 
 class GpuSampler:
@@ -139,53 +137,3 @@ def read_once(limit_s: float) -> Snapshot | None:
     snapshot = sampler.first(limit_s)
     sampler.stop(0.0 if snapshot is None else 2.0)
     return snapshot
-
-
-BUCKET_S = 4
-KEPT = 150  # buckets: ten minutes
-
-Values = tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GpuCurve:
-    """Means of four seconds each, newest last; None where nobody looked."""
-
-    memory_mib: Values = ()
-    utilization: Values = ()
-
-
-class GpuHistory:
-    """Whole buckets alone are shown, so that a curve changes every four seconds and not with every reading."""
-
-    def __init__(self) -> None:
-        self._bucket: int | None = None
-        self._open: dict[int, list[tuple[float | None, float | None]]] = {}
-        self._whole: dict[int, deque[tuple[float | None, float | None]]] = {}
-        self.curves: dict[int, GpuCurve] = {}  # replaced as a whole, by GPU index
-
-    def add(self, taken_at: float, gpus: Sequence[GpuReading]) -> None:
-        bucket = int(taken_at // BUCKET_S)
-        if self._bucket is not None and bucket != self._bucket:
-            self._close(max(bucket - self._bucket, 1))
-        self._bucket = bucket
-        for gpu in gpus:
-            reading = gpu.memory_used_mib, gpu.utilization_percent
-            self._open.setdefault(gpu.index, []).append(reading)
-
-    def _close(self, passed: int) -> None:
-        for index in {*self._open, *self._whole}:
-            kept = self._whole.setdefault(index, deque(maxlen=KEPT))
-            readings = self._open.get(index, [])
-            kept.append((_mean([memory for memory, _ in readings]), _mean([util for _, util in readings])))
-            kept.extend([(None, None)] * min(passed - 1, KEPT))
-        self._open = {}
-        self.curves = {
-            index: GpuCurve(tuple(memory for memory, _ in kept), tuple(util for _, util in kept))
-            for index, kept in self._whole.items()
-        }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -10,19 +10,12 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.job import Job
 from kgops.jobs.run_options import WantedGpus, gpus_for_devices
+from kgops.planning.fit import Fit, fit_of
 from kgops.planning.plan_job import Planned, plan
 from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, named_gpus, requested_gpu, requires_gpu, resolve
 from kgops.planning.start import must_be_possible
-from kgops.planning.targets import (
-    Fit,
-    Target,
-    cpu_target,
-    fit_of,
-    gpus_here,
-    requested_gpus,
-    weakest,
-)
+from kgops.planning.targets import Target, cpu_target, gpus_here, requested_gpus, weakest
 from kgops.settings import Home
 from kgops.supervisor import queue
 from kgops.supervisor.gpu_room import GpuNow, read_gpus, room_on

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kgops.gpus.history import BUCKET_S
 from kgops.gpus.processes import DRIVERS_MIB
-from kgops.gpus.sampler import BUCKET_S
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.present.axes import small_area
+from kgops.present.areas import small_area
 from kgops.present.formats import UNKNOWN, fitted, whole, width_of
 from kgops.present.rows import Piece
 from kgops.supervisor.gpu_room import held_mib
 from kgops.supervisor.machine_load import HOT_C
 
 if TYPE_CHECKING:
-    from kgops.gpus.sampler import GpuCurve
+    from kgops.gpus.history import GpuCurve
     from kgops.present.gpus import GpuUsage
-    from kgops.present.overview import HostUse
+    from kgops.present.host import HostUse
 
 LEGEND, SHORT_LEGEND = "▇ runs ▓ others ░ reserved", "▇runs ▓other"
 _RUNS, _OTHERS, _UNKNOWN, _RESERVED, _WAITING, _TRACK, _END = "▇", "▓", "▒", "░", "┄", "·", "│"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from kgops.jobs.text import in_bytes, one_line
 from kgops.planning.filtering_preview import FilterCount, FilteringPreview
+from kgops.planning.fit import State
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.plan_job import Planned, describe_changes
 from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
-from kgops.planning.targets import State, Target
+from kgops.planning.targets import Target
 from kgops.present.formats import UNKNOWN, amount, duration, small_duration
 from kgops.present.plan_words import (
     about,

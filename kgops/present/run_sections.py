@@ -11,7 +11,7 @@ from typing import Any
 from kgops.jobs.events import LIBRARIES, is_metric
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.planning.targets import fit_of_run
+from kgops.planning.fit import fit_of_run
 from kgops.present.formats import (
     UNKNOWN,
     amount,

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.present.axes import EIGHTHS, Values, area, level_of, spread_over
+from kgops.present.areas import EIGHTHS, Values, area, level_of, spread_over
 from kgops.present.formats import fitted, padded, width_of
 from kgops.present.rows import BLANK, Piece, Row, beside, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label

@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
-from kgops.present.axes import Values
+from kgops.present.areas import Values
 from kgops.present.rows import Piece, joined
 from screens.widgets.curve_panels import braille
 

@@ -82,7 +82,7 @@ def test_a_benchmark_is_written_out_as_json_and_markdown(run_cli: Console, conn:
     assert [pair["measured"]["seconds"] for pair in told["pair"]] == [0.48, 0.5, 0.52]
     assert told["fingerprint"] == HERE
     paper = run_cli("bench", "export", "1", "--to", "md").out
-    assert "| =b\\|c | 0.5 s | 2.00 (1.96–2.04) | 3 | 50.0 MiB | 2.00 (2.00–2.00) | effective |" in paper
+    assert "| =b\\|c | 0.5 s | 2.00× | 1.96–2.04 | 3 | 50 MiB | 2.00× (2.00–2.00) | effective |" in paper
     assert "`kgops bench matrix j.toml`" in paper and "torch 2" in paper
 
 

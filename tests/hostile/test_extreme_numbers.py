@@ -20,7 +20,7 @@ from screen_driving import Seen, look
 from kgops.cli.output import print_json
 from kgops.experiments.trial_result import spread_of
 from kgops.jobs.text import clock
-from kgops.present.axes import small_area
+from kgops.present.areas import small_area
 from kgops.present.curve_chart import draw, short
 from kgops.present.formats import amount, duration, local_time, off_by, ratio_text
 from kgops.present.overview import eta_s

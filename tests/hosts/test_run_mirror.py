@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.hosts.mirror import LogCopy, RunMirror, Unusable
+from kgops.hosts.mirror import Unusable
 from kgops.hosts.protocol import PROTOCOL, as_line
+from kgops.hosts.run_mirror import LogCopy, RunMirror
 from kgops.hosts.run_picture import MOST_BUCKETS, MOST_CURVES, RunPictureReader, thinned
 from kgops.present import report_page
 from kgops.present.run_detail import RunDetail, read_run_detail
 from kgops.settings import Home
-from screens import run
+from screens import run_page
 from storage.database import open_reader, open_writer, transaction
 from storage.series import Bucket, Point, append
 
@@ -123,7 +124,7 @@ def test_whatever_a_host_says_of_a_run_is_taken_whole_or_refused(run_cli: Consol
             continue
         if mirror.detail is None:
             continue  # what is shown is complete, and the word that it is was damaged
-        for show in (lambda one: run.rows(one, 100, 40, rng.choice(run.TABS)), report_of):
+        for show in (lambda one: run_page.rows(one, 100, 40, rng.choice(run_page.TABS)), report_of):
             try:
                 show(mirror.detail)
             except (KeyError, TypeError, ValueError, AttributeError):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kgops.gpus.readings import NvmlProblem, silent_gpu
-from kgops.present import overview
+from kgops.present import host
 from kgops.present.gpus import GpuUsage, expected_start
-from kgops.present.overview import HostReader
+from kgops.present.host import HostReader
 from kgops.settings import Home
 from kgops.supervisor.on_gpus import RunOnGpu
 from storage import runs
@@ -54,8 +54,8 @@ def test_the_gpu_that_is_free_first_is_named_and_what_is_unknown_is_not_guessed(
 def test_the_host_line_changes_only_where_that_can_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overview, "_PROC", tmp_path)
-    monkeypatch.setattr(overview, "_EVERY_S", 0.0)
+    monkeypatch.setattr(host, "_PROC", tmp_path)
+    monkeypatch.setattr(host, "_EVERY_S", 0.0)
 
     def machine(busy: int, idle: int, available_kib: int) -> None:
         (tmp_path / "stat").write_text(f"cpu {busy} 0 0 {idle} 0 0 0 0 0 0\n")

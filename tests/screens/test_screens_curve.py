@@ -8,7 +8,7 @@ import pytest
 from rich.segment import Segment
 from textual.color import Color
 
-from kgops.present.axes import area, small_area, spread_over
+from kgops.present.areas import area, small_area, spread_over
 from kgops.present.terminals import in_ascii
 from screens.symbols import PlainSigns
 from screens.widgets.curve_panels import braille

@@ -14,8 +14,8 @@ from driving import Console, identity_in
 from nvml_standin import Machine, Slice, StandIn, a100, cuda_build, t4
 from screen_driving import Seen, look
 
+from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
 from kgops.gpus.readings import GpuReading, NvmlProblem, silent_gpu
-from kgops.gpus.sampler import BUCKET_S, KEPT, GpuHistory
 from kgops.present.gpu_cells import gpu_row, memory_bar
 from kgops.present.gpus import GpuUsage
 

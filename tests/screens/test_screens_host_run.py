@@ -15,8 +15,8 @@ from screen_picture import picture
 from ssh_server import Lab, needs_ssh
 from test_screens_hosts import point_at
 
-from kgops.hosts.mirror import LogCopy
 from kgops.hosts.protocol import PROTOCOL
+from kgops.hosts.run_mirror import LogCopy
 from screens.host_run import HostRun
 
 pytestmark = needs_ssh

@@ -10,7 +10,7 @@ import pytest
 
 from kgops.hosts.mirror import HostState, Mirror
 from kgops.hosts.protocol import PROTOCOL
-from screens.hosts import page
+from screens.hosts_page import rows
 
 
 def _mirror(picture: dict[str, Any]) -> Mirror:
@@ -53,5 +53,5 @@ def test_sign_of_a_run_is_the_one_of_dashboard_and_history(oom_attempts: int, si
     add_run = {"workload": "train", "state": "succeeded", "label": "x", "oom_attempts": oom_attempts}
     mirror = _mirror({**_picture(random.Random(24)), "run": {"4": add_run}})
     state = HostState("lab1", "lab1", "live", heard_at=1e9, tables=mirror.tables)
-    (row,) = (row for row in page([state], 120, 1e9) if row.key == ("run", "lab1", 4))
+    (row,) = (row for row in rows([state], 120, 1e9) if row.key == ("run", "lab1", 4))
     assert f"{sign} succeeded" in "".join(piece.text for piece in row.pieces)

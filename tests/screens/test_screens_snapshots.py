@@ -25,8 +25,8 @@ from screen_driving import Seen
 from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
 from screen_picture import picture
 
-from kgops.gpus.sampler import KEPT, GpuCurve, GpuHistory
-from kgops.present import overview
+from kgops.gpus.history import KEPT, GpuCurve, GpuHistory
+from kgops.present import host
 from kgops.settings import Home
 from screens.app import KgopsApp
 from screens.widgets.lines import Lines
@@ -261,13 +261,11 @@ def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, 
     os.statvfs = lambda path: roomy
     os.cpu_count = lambda: 16
     GpuHistory.__init__ = _ten_minutes  # type: ignore[method-assign]
-    overview._PROC = folder / "proc"
+    host._PROC = folder / "proc"
     held = hold(folder / "home")
-    overview._PROC.mkdir(exist_ok=True)
-    (overview._PROC / "stat").write_text(
-        "cpu 100 0 100 800 0 0 0 0 0 0\n"
-    )  # it never changes: no share is known
-    (overview._PROC / "meminfo").write_text("MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n")
+    host._PROC.mkdir(exist_ok=True)
+    (host._PROC / "stat").write_text("cpu 100 0 100 800 0 0 0 0 0 0\n")  # it never changes: no share is known
+    (host._PROC / "meminfo").write_text("MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n")
     drawn = {name: asyncio.run(_draw(name, expected.get(name))) for name in names}
     for fd in held:
         os.close(fd)
