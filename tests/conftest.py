@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import shutil
 import signal
@@ -14,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from driving import Console, Terminal, end_all_of
+from driving import Console, Done, Terminal, end_all_of
 from fuzzing import memory_within
+from gpu_machine import GpuMachine
 from hypothesis import HealthCheck, settings
 from nvml_standin import Machine, StandIn, t4
 from ssh_server import Lab, open_lab
@@ -77,6 +80,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
         elif item.get_closest_marker("triton") and find_spec("triton") is None:
             item.add_marker(pytest.mark.skip(reason="requires Triton, which compiles for GPUs"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that awaits."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(
+        pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
+    )
+    return True
 
 
 @pytest.fixture(autouse=True)
@@ -171,6 +185,18 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> list[Flight]:
     return made_flights(tmp_path_factory.mktemp("flights"))
 
 
+@pytest.fixture(scope="session")
+def two_trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A home with two trainings, for all that only look at them: nothing is learned in the first."""
+    folder = tmp_path_factory.mktemp("two-trainings")
+    console = Console(folder / "kgops", folder)
+    small = "--dataset nations --num-epochs 4 --embedding-dim 16 --output-channels 4 --validate-every 1"
+    for flags in ("--batch-size 128 --learning-rate 0.00001", "--batch-size 64"):
+        console.must("run", "train", *small.split(), *flags.split(), env={"OMP_NUM_THREADS": "1"})
+    yield console
+    console.close()
+
+
 @pytest.fixture
 def standin(tmp_path: Path) -> StandIn:
     """GPUs for the children of a test."""
@@ -192,6 +218,12 @@ def run_cli(home: Path, tmp_path: Path) -> Iterator[Console]:
     console = Console(home, tmp_path)
     yield console
     console.close()
+
+
+@pytest.fixture
+def kgops(run_cli: Console, machine: GpuMachine) -> Callable[..., Done]:
+    """The command on the `machine` of a test."""
+    return lambda *words: run_cli(*words, env=machine.environment)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,14 @@ from storage.runs import Run
 
 T = TypeVar("T")
 QUICK = (sys.executable, "-I", "-S", "-c")  # a Python that starts in a few milliseconds
+_BROWSERS = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
+CHROMIUM = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
 
 
 def patience() -> float:

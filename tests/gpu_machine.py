@@ -13,6 +13,9 @@ from typing import ParamSpec, TypeVar
 
 from nvml_standin import Gpu, Machine, StandIn, ask_child
 
+LARGE = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
+TOO_LARGE = ("train", "--dataset", "umls", "--embedding-dim", "20000")
+OTHERS = ((999_999_999, 14_100),)  # a process that nobody here can see
 P = ParamSpec("P")
 T = TypeVar("T")
 _METADATA = "Metadata-Version: 2.1\nName: torch\nVersion: 2.12.1+cu128\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import importlib.util
 import re
@@ -21,17 +22,49 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PARSERS = (
-    "triples",
-    "vocabulary",
-    "tests",
-    "job",
-    "profile",
-    "configuration",
-    "event",
-    "filter",
-    "checkpoint",
-)
+
+
+@functools.cache
+def _nations() -> Any:
+    from kgops.maths.graphs.triples import read_pykeen_dataset
+
+    return read_pykeen_dataset("nations")
+
+
+# Of each parser the module, and what of it reads a file.
+PARSERS: dict[str, tuple[str, Callable[[Any, Path], object]]] = {
+    "triples": ("kgops.maths.graphs.triples", lambda module, path: module.read_graph(path)),
+    "vocabulary": ("kgops.maths.graphs.vocabulary", lambda module, path: module.read_vocabulary(path)),
+    "tests": ("kgops.maths.tracin.test_triples", lambda module, path: module.from_file(path, _nations())),
+    "job": ("kgops.workloads.job_files", lambda module, path: module.read_job_file(path)),
+    "profile": ("kgops.planning.profiles", lambda module, path: module.read(path)),
+    "configuration": (
+        "kgops.workloads.configurations",
+        lambda module, path: module.job_table(module.read(str(path)), str(path)),
+    ),
+    "event": ("kgops.jobs.events", lambda module, path: module.read(path.read_bytes(), 7.0)),
+    "filter": (
+        "storage.filters",
+        lambda module, path: module.read(path.read_bytes().decode("utf-8", "replace"), now=1.8e9),
+    ),
+    "checkpoint": (
+        "kgops.maths.train.checkpoints",
+        lambda module, path: module.read_checkpoint(path).build_model(),
+    ),
+}
+# Whole ones to begin with.
+FILES = {"job": "kgops/recipes/*.toml", "profile": "profiles/*.toml", "configuration": "kgops/recipes/*.yaml"}
+_TRIPLES = [b"brazil\tembassy\tuk\nusa\tembassy\tchina\n", b"usa\tembassy\tuk\r\n\nuk\tembassy\tusa\n"]
+SEEDS = {
+    "triples": _TRIPLES,
+    "tests": _TRIPLES,
+    "vocabulary": [b"a\t0\nb\t1\n", b"2\na\t0\nb\t1\n"],
+    "event": [
+        b'{"event": "metric", "at": 1.5, "name": "loss", "value": 0.25, "step": 3}',
+        b'{"event":"note"}',
+    ],
+    "filter": [b'mrr>0.3 tag:paper since:7d -state:failed "two words"', b"gpu:t4 loss<=1e-3..2"],
+}
 PLANTED = "planted"  # a fault, to see that faults are noticed
 _MOST_MIB = 2000  # of a process, torch with it
 _LONGEST_S = 10
@@ -43,26 +76,12 @@ def input_of(parser: str, folder: Path) -> Path:
 
 
 def seeds(parser: str) -> list[bytes]:
-    """Whole ones to begin with."""
-    if parser in ("triples", "tests"):
-        return [b"brazil\tembassy\tuk\nusa\tembassy\tchina\n", b"usa\tembassy\tuk\r\n\nuk\tembassy\tusa\n"]
-    if parser == "vocabulary":
-        return [b"a\t0\nb\t1\n", b"2\na\t0\nb\t1\n"]
-    if parser == "job":
-        texts = [path.read_bytes() for path in sorted((ROOT / "kgops" / "recipes").glob("*.toml"))]
-        return [text for text in texts if b"\ndataset" in text]  # one recipe takes any graph
-    if parser == "profile":
-        return [path.read_bytes() for path in sorted((ROOT / "profiles").glob("*.toml"))]
-    if parser == "configuration":
-        return [path.read_bytes() for path in sorted((ROOT / "kgops" / "recipes").glob("*.yaml"))]
-    if parser == "event":
+    if parser in FILES:
+        texts = [path.read_bytes() for path in sorted(ROOT.glob(FILES[parser]))]
         return [
-            b'{"event": "metric", "at": 1.5, "name": "loss", "value": 0.25, "step": 3}',
-            b'{"event":"note"}',
-        ]
-    if parser == "filter":
-        return [b'mrr>0.3 tag:paper since:7d -state:failed "two words"', b"gpu:t4 loss<=1e-3..2"]
-    return [_checkpoint()] if parser == "checkpoint" else [b"x"]
+            text for text in texts if parser != "job" or b"\ndataset" in text
+        ]  # one recipe takes any graph
+    return [_checkpoint()] if parser == "checkpoint" else SEEDS.get(parser, [b"x"])
 
 
 def _checkpoint() -> bytes:
@@ -78,45 +97,10 @@ def _checkpoint() -> bytes:
 
 def reader(parser: str) -> Callable[[Path], object]:
     """Imports what it needs: within the child, where imports are watched."""
-    if parser == "triples":
-        from kgops.maths.graphs.triples import read_graph
-
-        return read_graph
-    if parser == "vocabulary":
-        from kgops.maths.graphs.vocabulary import read_vocabulary
-
-        return read_vocabulary
-    if parser == "tests":
-        from kgops.maths.graphs.triples import read_pykeen_dataset
-        from kgops.maths.tracin.test_triples import from_file
-
-        graph = read_pykeen_dataset("nations")
-        return lambda path: from_file(path, graph)
-    if parser == "job":
-        from kgops.workloads.job_files import read_job_file
-
-        return read_job_file
-    if parser == "profile":
-        from kgops.planning import profiles
-
-        return profiles.read
-    if parser == "configuration":
-        from kgops.workloads import configurations
-
-        return lambda path: configurations.job_table(configurations.read(str(path)), str(path))
-    if parser == "event":
-        from kgops.jobs import events
-
-        return lambda path: events.read(path.read_bytes(), 7.0)
-    if parser == "filter":
-        from storage import filters
-
-        return lambda path: filters.read(path.read_bytes().decode("utf-8", "replace"), now=1.8e9)
-    if parser == "checkpoint":
-        from kgops.maths.train.checkpoints import read_checkpoint
-
-        return lambda path: read_checkpoint(path).build_model()
-    return _planted
+    if parser == PLANTED:
+        return _planted
+    name, read = PARSERS[parser]
+    return functools.partial(read, importlib.import_module(name))
 
 
 def _planted(path: Path) -> None:

@@ -8,8 +8,6 @@ internal assertion in somebody else's test. For the same reason no training chil
     standin.show(Machine((t4(processes=((4711, 2048),)),)))
     seen = standin.ask(see, {4711})                       # a module-level function, run in the child
     subprocess.run([...], env=standin.environment())      # or any program
-
-`python tests/nvml_standin.py` prints what a reading costs.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -244,51 +241,3 @@ def ask_child(environment: dict[str, str], look: Callable[P, T], *args: P.args, 
     )
     assert child.returncode == 0, f"the child ended with {child.returncode}: {child.stderr.decode()}"
     return cast(T, pickle.loads(child.stdout))
-
-
-def bench(rounds: int = 300) -> None:
-    """CPU of one reading, printed: a metric to look at, since a busy machine would fail an assertion."""
-    sys.path.insert(0, str(TESTS.parent))
-    two = ((4711, 1024), (4712, 2048))
-    with tempfile.TemporaryDirectory() as folder:
-        standin = StandIn(Path(folder))
-        for count in (1, 8):
-            machine = Machine(tuple(replace(h200(f"GPU-{i}", 4096, two), mig=None) for i in range(count)))
-            # Without the log: writing it would be most of what is measured.
-            standin._state.write_text(state_text(machine), encoding="utf-8")
-            whole_ms, driver_ms, calls = ask_child(standin.environment(), _bench_child, rounds)
-            print(
-                f"{count} GPUs: {whole_ms:.3f} ms CPU a reading, {calls} driver calls; "
-                f"the stand-in's own part is about {driver_ms:.3f} ms"
-            )
-
-
-def _bench_child(rounds: int) -> tuple[float, float, int]:
-    import pynvml
-
-    from kgops.gpus.nvml import Nvml, open_nvml
-
-    nvml = open_nvml()
-    assert isinstance(nvml, Nvml), nvml
-    with nvml:
-        nvml.gpus()
-        started = time.process_time()
-        for _ in range(rounds):
-            nvml.gpus()
-        whole_s = time.process_time() - started
-        # Memory, utilization, temperature, two of power, processes twice (how many, then which), clients of MPS.
-        calls = 8 * nvml.count
-        handle = pynvml.nvmlDeviceGetHandleByIndex(nvml.count - 1)
-        call = pynvml.nvmlLib.nvmlDeviceIsMigDeviceHandle
-        flag = pynvml.byref(pynvml.c_uint())
-        started = time.process_time()
-        for _ in range(rounds * calls):
-            call(handle, flag)
-        driver_s = time.process_time() - started
-    return whole_s / rounds * 1000, driver_s / rounds * 1000, calls
-
-
-if __name__ == "__main__":
-    sys.modules["nvml_standin"] = sys.modules["__main__"]
-    _bench_child.__module__ = "nvml_standin"
-    bench()

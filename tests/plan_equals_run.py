@@ -50,28 +50,9 @@ def ask(*words: str) -> Answer:
 def made_bed(console: Console, folder: Path) -> Bed:
     """With two runs to trace: 1 of kgops' own ConvE, 2 of a model of PyKEEN's."""
     bed = Bed(folder)
-    small = (
-        "--num-epochs",
-        "2",
-        "--embedding-dim",
-        "16",
-        "--output-channels",
-        "4",
-        "--checkpoint-frequency",
-        "1",
-    )
-    console("run", "train", "--dataset", "nations", *small)
-    console(
-        "run",
-        "train",
-        "--dataset",
-        "nations",
-        "--engine",
-        "pykeen",
-        "--model",
-        "TransE",
-        *small,
-    )
+    train = "run train --dataset nations --num-epochs 2 --embedding-dim 16 --output-channels 4 --checkpoint-frequency 1"
+    for more in ("", " --engine pykeen --model TransE"):
+        console(*f"{train}{more}".split())
     assert [run["state"] for run in console("runs", "--json").json()] == ["succeeded"] * 2
     return bed
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from driving import patience
@@ -57,6 +58,16 @@ class Seen:
     def cursor_is_on(self, run: int) -> bool:
         return self.app.screen.query_one("#body", Lines).key == run
 
+    async def go_to(self, key: str) -> None:
+        """The cursor on the row of this key."""
+        body = self.app.screen.query_one("#body", Lines)
+        await self.press("home")
+        for _ in range(len(body.rows)):
+            if body.key == key:
+                return
+            await self.press("down")
+        raise AssertionError(f"there is no row {key}:\n{self.text}")
+
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
 
@@ -80,29 +91,37 @@ class Seen:
         await self.until(lambda: text not in self.text, f"{text!r} to go")
 
 
-def look(
-    home: Path,
-    story: Callable[[Seen], Awaitable[None]],
-    size: tuple[int, int] = (120, 40),
-    *,
-    unicode: bool = True,
-) -> None:
-    """Opens the screens on this home and lets `story` act."""
+@asynccontextmanager
+async def open_screens(
+    home: Path, size: tuple[int, int] = (120, 40), *, unicode: bool = True
+) -> AsyncIterator[Seen]:
+    """The screens on this home, for a test that awaits what they show."""
+    app = KgopsApp(Home(home), unicode=unicode)
+    async with app.run_test(size=size) as pilot:
+        yield Seen(app, pilot)
+
+
+def look(home: Path, story: Callable[[Seen], Awaitable[None]], size: tuple[int, int] = (120, 40)) -> None:
+    """The same for whoever cannot await."""
 
     async def open_and_act() -> None:
-        app = KgopsApp(Home(home), unicode=unicode)
-        async with app.run_test(size=size) as pilot:
-            await story(Seen(app, pilot))
+        async with open_screens(home, size) as seen:
+            await story(seen)
 
     asyncio.run(open_and_act())
 
 
-def shown_at(home: str, size: tuple[int, int], *texts: str) -> list[str]:
-    """The dashboard's lines once it shows those texts: for a child that sees other GPUs."""
+Step = tuple[tuple[str, ...], tuple[str, ...]]  # keys, and what they make the screen show
+
+
+def shown_after(home: str | Path, *steps: Step, size: tuple[int, int] = (120, 40)) -> list[str]:
+    """The lines after those steps from the dashboard: for a child that sees other GPUs."""
     found: list[str] = []
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows(*texts)
+        for keys, texts in steps:
+            await seen.press(*keys)
+            await seen.until_shows(*texts)
         found.extend(seen.lines())
 
     look(Path(home), story, size)

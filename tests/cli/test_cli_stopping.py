@@ -150,6 +150,3 @@ def test_worker_knows_that_its_run_was_forced_also_after_a_resume(run_cli: Conso
     assert ("1:1\n" in forced.err, "2:\n" in forced.err) == (True, True), forced.err
     resumed = run_cli("resume", "1")
     assert (resumed.code, "1:1\n" in resumed.err) == (0, True)
-
-
-# --- the queue ------------------------------------------------------------------------------------

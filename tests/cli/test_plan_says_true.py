@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 from driving import Console, Done
-from gpu_machine import GpuMachine
-from nvml_standin import compiler, t4
+from gpu_machine import LARGE, OTHERS, GpuMachine
+from nvml_standin import t4
 
-needs_standin = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
-
-LARGE = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
 SMALL = ("train", "--dataset", "nations", "--num-epochs", "3")
-OTHERS = ((999_999_999, 14_100),)  # a process that nobody here can see
 
 
 @pytest.fixture
@@ -23,15 +19,9 @@ def machine(tmp_path: Path) -> GpuMachine:
     return GpuMachine(tmp_path, t4("GPU-a", 14_100, OTHERS), t4("GPU-b"))
 
 
-@pytest.fixture
-def kgops(run_cli: Console, machine: GpuMachine) -> Callable[..., Done]:
-    return lambda *words: run_cli(*words, env=machine.environment)
-
-
 # --- the GPU that it would get ---
 
 
-@needs_standin
 @pytest.mark.parametrize("asked", [(), ("--gpu", "t4"), ("--gpu", "auto"), ("--device", "cuda")])
 def test_of_two_gpus_alike_the_one_that_the_run_gets_is_named(
     kgops: Callable[..., Done], run_cli: Console, asked: tuple[str, ...]
@@ -43,7 +33,6 @@ def test_of_two_gpus_alike_the_one_that_the_run_gets_is_named(
     assert (plan["gpu"], plan["free_mib"], run.gpu) == ("1", 14_909, "GPU-b")
 
 
-@needs_standin
 def test_a_run_that_waits_for_either_of_two_gpus_is_planned_for_neither(
     kgops: Callable[..., Done], machine: GpuMachine
 ) -> None:
@@ -57,7 +46,6 @@ def test_a_run_that_waits_for_either_of_two_gpus_is_planned_for_neither(
 # --- whether it would start ---
 
 
-@needs_standin
 @pytest.mark.parametrize("asked", [("--device", "cuda"), ("--device", "cuda:1"), ("--gpu", "1")])
 def test_what_torch_cannot_use_does_not_fit_now(
     kgops: Callable[..., Done], machine: GpuMachine, asked: tuple[str, ...]
@@ -75,7 +63,6 @@ def test_what_torch_cannot_use_does_not_fit_now(
         assert plan_of.out.count("would not start here") == 1
 
 
-@needs_standin
 @pytest.mark.parametrize("asked", [("--gpu", "0"), ("--gpu", "auto"), ()])
 def test_a_reservation_that_no_gpu_has_never_fits(kgops: Callable[..., Done], asked: tuple[str, ...]) -> None:
     words = (*LARGE, *asked, "--gpu-memory", "30000")
@@ -85,6 +72,9 @@ def test_a_reservation_that_no_gpu_has_never_fits(kgops: Callable[..., Done], as
     for plan_of in (told, kgops("run", *words, "--dry-run")):
         assert "does not fit: reserves 30,000 of 14,909 MiB" in plan_of.out
         assert "would wait" not in plan_of.out and "fits an empty" not in plan_of.out
+    refused = kgops("run", *words, "--force")
+    assert refused.code == 3
+    assert "reserves 30,000 MiB of a GPU; the largest here has 14,909 MiB" in refused.err
 
 
 # --- the job's own limit of host memory ---
@@ -117,7 +107,6 @@ def test_the_limit_that_a_refusal_names_is_one_that_the_run_ends_well_with(run_c
     run_cli.must("run", *within)
 
 
-@needs_standin
 def test_a_limit_of_host_memory_is_not_for_a_run_that_a_gpu_would_get(kgops: Callable[..., Done]) -> None:
     told = kgops("suggest", *SMALL, "--memory-limit", "4000")
     assert told.code == 3

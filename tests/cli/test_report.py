@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from driving import Console, patience
+from driving import CHROMIUM, Console, patience
 
 from kgops.interchange.import_scores import HEADER
 from kgops.present.comparison import Comparison, Difference, Metric, compare
@@ -21,8 +20,6 @@ from storage import runs
 from storage.database import open_reader
 from storage.series import Bucket
 
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 EVIL = "<script>alert(1)</script> & \x1b[31m\u202edeos"
 VOID = {"meta", "path"}
 
@@ -71,25 +68,20 @@ class Page(HTMLParser):
                 found.append(data.strip())
 
 
-def test_a_page_holds_the_whole_run_and_asks_nobody_else(run_cli: Console, tmp_path: Path) -> None:
-    flags = ("--dataset", "nations", "--num-epochs", "3", "--embedding-dim", "16")
-    assert run_cli("run", "train", *flags, env={"OMP_NUM_THREADS": "1"}).code == 0
-    done = run_cli("report", "1", "--output", str(tmp_path / "page.html"))
-    assert done.code == 0, done.err
-    page = Page((tmp_path / "page.html").read_text())
-    assert page.links == []
-    assert "http" not in (tmp_path / "page.html").read_text()
+def test_a_page_holds_the_whole_run_and_asks_nobody_else(two_trainings: Console, tmp_path: Path) -> None:
+    page = report_of(two_trainings, tmp_path, "2")
+    assert page.links == [] and "http" not in page.raw
     assert page.tags.count("svg") >= 2  # loss and the seconds of epochs, at least
     for word in (
         "succeeded",
         "predicted peak: in",
         "test_mrr",
         "batch_size",
-        "num_epochs = 3",
+        "num_epochs = 4",
         "best_model.pt",
     ):
         assert word in page.text
-    metric = run_cli.show(1)["metric"]["test_mrr"]
+    metric = two_trainings.show(2)["metric"]["test_mrr"]
     assert f"{metric:.5g}" in page.text
 
 
@@ -100,11 +92,9 @@ def report_of(run_cli: Console, tmp_path: Path, *runs: str) -> Page:
     return Page((tmp_path / "page.html").read_text())
 
 
-def test_what_was_reached_leads_and_the_record_is_folded(run_cli: Console, tmp_path: Path) -> None:
-    flags = ("--dataset", "nations", "--num-epochs", "2", "--embedding-dim", "16", "--validate-every", "1")
-    assert run_cli("run", "train", *flags, "--batch-size", "64", env={"OMP_NUM_THREADS": "1"}).code == 0
-    page = report_of(run_cli, tmp_path, "1")
-    metrics = run_cli.show(1)["metric"]
+def test_what_was_reached_leads_and_the_record_is_folded(two_trainings: Console, tmp_path: Path) -> None:
+    page = report_of(two_trainings, tmp_path, "2")
+    metrics = two_trainings.show(2)["metric"]
     assert page.large[:4] == [
         "test MRR",
         f"{metrics['test_mrr']:.5g}",
@@ -117,15 +107,13 @@ def test_what_was_reached_leads_and_the_record_is_folded(run_cli: Console, tmp_p
     assert page.tags.count("h2") == 3 and {"Metrics", "Job", "End of the log"} <= set(page.heads)
     # A fast run has no more curves than those on top.
     between = page.text.partition(leading[2])[2].partition(page.heads[3])[0]
-    assert "batch_size64256person" in between and "num_epochs2100the job" in between
+    assert "batch_size64256person" in between and "num_epochs4100the job" in between
     assert "learning_rate" not in between and "precision" not in between  # these are as declared
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_a_training_is_printed_on_two_pages(run_cli: Console, tmp_path: Path) -> None:
-    flags = ("--dataset", "nations", "--num-epochs", "3", "--embedding-dim", "16", "--validate-every", "1")
-    assert run_cli("run", "train", *flags, env={"OMP_NUM_THREADS": "1"}).code == 0
-    report_of(run_cli, tmp_path, "1")
+def test_a_training_is_printed_on_two_pages(two_trainings: Console, tmp_path: Path) -> None:
+    report_of(two_trainings, tmp_path, "2")
     argv = [
         CHROMIUM or "",
         "--headless",
@@ -138,18 +126,16 @@ def test_a_training_is_printed_on_two_pages(run_cli: Console, tmp_path: Path) ->
     assert 1 <= len(re.findall(rb"/Type /Page\b", (tmp_path / "page.pdf").read_bytes())) <= 2
 
 
-def test_a_comparison_marks_the_best_and_draws_curves_together(run_cli: Console, tmp_path: Path) -> None:
-    flags = ("--dataset", "nations", "--num-epochs", "3", "--embedding-dim", "16", "--validate-every", "1")
-    for rate in ("0.00001", "0.01"):
-        done = run_cli("run", "train", *flags, "--learning-rate", rate, env={"OMP_NUM_THREADS": "1"})
-        assert done.code == 0, done.err
-    page = report_of(run_cli, tmp_path, "1", "2")
+def test_a_comparison_marks_the_best_and_draws_curves_together(
+    two_trainings: Console, tmp_path: Path
+) -> None:
+    page = report_of(two_trainings, tmp_path, "1", "2")
     assert page.links == [] and "http" not in page.raw
     assert page.heads[:3] == ["What was reached", "Settings that differ", "Applied options that differ"]
     assert page.charts[:2] == ["loss", "valid_mrr"]
     chart = page.raw.partition(">loss<")[2].partition("</figure>")[0]
     assert set(re.findall(r"hue\d", chart)) == {"hue0", "hue1"}
-    first, second = (run_cli.show(number)["metric"]["test_mrr"] for number in (1, 2))
+    first, second = (two_trainings.show(number)["metric"]["test_mrr"] for number in (1, 2))
     assert second > first  # with a learning rate of nothing, nothing is learned
     (row,) = re.findall(r"<tr>(<td>test MRR.*?)</tr>", page.raw)
     one, other = re.findall(r'<td class="([^"]*)">([^<]*)', row)

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -18,10 +17,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from driving import Console, patience, wait_for
+from driving import CHROMIUM, Console, patience, wait_for
 
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None,
     reason="no Chromium here: `apt-get install --no-install-recommends chromium-headless-shell` has one",

@@ -82,12 +82,18 @@ def test_no_file_is_opened_in_place_of_a_closed_stream(run_cli: Console, tmp_pat
 
 
 def test_a_reader_that_has_enough_ends_a_command_in_silence(run_cli: Console) -> None:
-    for _ in range(2):
-        assert run_cli("run", "exec", "--", "seq", "100000").code == 0
-    for words in ("logs 1", "runs --json", "--help"):
-        done = with_streams(run_cli, words, "2>&1 | head -c 1")
-        assert len(done.stdout) == 1
-        assert "Traceback" not in done.stdout + done.stderr
+    assert run_cli("run", "exec", "--", "seq", "100000").code == 0
+    for words in ("logs 1", "logs 1 --grep 1", "runs --json", "show 1 --json", "--help"):
+        line = f"{shlex.join(run_cli.argv(*words.split()))} | head -c 5; echo; echo ${{PIPESTATUS[0]}}"
+        piped = subprocess.run(
+            ["bash", "-c", line],
+            env=run_cli.environment(),
+            capture_output=True,
+            text=True,
+            timeout=patience(),
+        )
+        assert piped.stderr == ""
+        assert piped.stdout.splitlines()[-1] == "0", words
     done = with_streams(run_cli, "run exec -- false", "2>/dev/null | true; echo $?")
     assert "Traceback" not in done.stderr
 

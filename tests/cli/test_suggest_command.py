@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console
+from gpu_machine import TOO_LARGE
 from tracing import files
 
 from kgops.cli import run_workload
@@ -16,7 +17,6 @@ from storage import series
 from storage.database import open_reader
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-TOO_LARGE = ("train", "--dataset", "umls", "--embedding-dim", "20000")
 
 
 def test_a_plan_names_each_option_with_who_chose_it_and_ends_with_the_command(run_cli: Console) -> None:

@@ -20,6 +20,6 @@ def test_each_line_names_a_test() -> None:
 def test_every_test_that_is_named_exists_and_is_not_left_out() -> None:
     for file, name in NAMED.findall(PAGE):
         text = next(TESTS.rglob(file)).read_text()
-        found = re.search(rf"((?:^@.*\n|^[ )].*\n)*)^def {name}\(", text, re.M)
+        found = re.search(rf"((?:^@.*\n|^[ )].*\n)*)^(?:async )?def {name}\(", text, re.M)
         assert found, f"{file} has no {name}"
         assert "mark.skip" not in found[1], f"{name} is never run"

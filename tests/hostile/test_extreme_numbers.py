@@ -15,7 +15,7 @@ from driving import Console, wait_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import add
-from screen_driving import Seen, look
+from screen_driving import open_screens
 
 from kgops.cli.output import print_json
 from kgops.experiments.trial_result import spread_of
@@ -99,11 +99,10 @@ def test_every_command_shows_any_finite_number(run_cli: Console, tmp_path: Path)
     assert run_cli("import", "run-1.json").code == 0
 
 
-def test_screens_show_any_finite_number(run_cli: Console, tmp_path: Path) -> None:
+async def test_screens_show_any_finite_number(run_cli: Console, tmp_path: Path) -> None:
     _send(run_cli, tmp_path)
     _send(run_cli, tmp_path)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("RECENT")
         await seen.press("h")
         await seen.until_shows("2 runs")
@@ -112,21 +111,16 @@ def test_screens_show_any_finite_number(run_cli: Console, tmp_path: Path) -> Non
         await seen.press("escape", "enter")
         await seen.until_shows("CURVES")
 
-    look(run_cli.home, story)
 
-
-def test_screens_show_a_run_that_goes_on_with_extremes(run_cli: Console, tmp_path: Path) -> None:
+async def test_screens_show_a_run_that_goes_on_with_extremes(run_cli: Console, tmp_path: Path) -> None:
     (tmp_path / "events").write_text("".join(json.dumps(event) + "\n" for event in _events()))
     goes_on = "\nimport time\nwhile not os.path.exists('gate'): time.sleep(0.05)"
     number = run_cli.detach(sys.executable, "-I", "-S", "-c", WORKER + goes_on, tmp_path / "events")
     wait_for(lambda: (run := run_cli.running(number)) and run.done == 1.0, "its last progress")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("RUNNING", ">9999d")
         await seen.press("enter")
         await seen.until_shows("CURVES", "ETA >9999d")
-
-    look(run_cli.home, story)
     (tmp_path / "gate").touch()
     assert run_cli.ended(number).state == "succeeded"
 

@@ -12,18 +12,14 @@ from pathlib import Path
 
 import pytest
 from driving import Console, Done, wait_for
-from gpu_machine import GpuMachine
-from nvml_standin import Slice, a100, compiler, t4
-from screen_driving import Seen, look
+from gpu_machine import LARGE, OTHERS, TOO_LARGE, GpuMachine
+from nvml_standin import Slice, a100, t4
+from screen_driving import Step, shown_after
 
 from storage import runs
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
-
-LARGE = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
-TOO_LARGE = ("train", "--dataset", "umls", "--embedding-dim", "20000")
-OTHERS = ((999_999_999, 14_100),)  # a process that nobody here can see
 WAITS = "fits an empty Tesla T4; would wait now for 14,100 MiB that another user holds"
+NEW_RUN: Step = (("n",), ("to spare",))
 SLEEP = ("exec", "--gpu", "0", "--gpu-memory", "14000", "--", "sleep", "60")
 
 
@@ -31,11 +27,6 @@ SLEEP = ("exec", "--gpu", "0", "--gpu-memory", "14000", "--", "sleep", "60")
 def machine(tmp_path: Path) -> GpuMachine:
     """One T4, nobody on it."""
     return GpuMachine(tmp_path, t4())
-
-
-@pytest.fixture
-def kgops(run_cli: Console, machine: GpuMachine) -> Callable[..., Done]:
-    return lambda *words: run_cli(*words, env=machine.environment)
 
 
 def mixed(machine: GpuMachine, used_mib: tuple[int, int, int] = (0, 0, 0)) -> None:
@@ -111,9 +102,6 @@ def test_a_gpu_can_be_asked_for_by_its_model(
     )
     run_cli.ended(number)
     assert (run_cli.folder(number) / "worker.log").read_text() == "GPU-t4\n"
-    told = kgops("run", "exec", "--gpu", "h100", "--", "true")
-    assert told.code == 2
-    assert "no GPU h100" in told.err
 
 
 # --- as the GPU is now ---
@@ -155,7 +143,9 @@ def test_nothing_fits_a_taken_gpu_but_what_fits_it_now(
 
 def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Path, tmp_path: Path) -> None:
     busy(machine)
-    shown = machine.ask(new_run_shown, str(home))
+    wider = (*["down"] * 4, *["right"] * 4), ("800", "would wait now")
+    lines = machine.ask(shown_after, home, NEW_RUN, wider, size=(80, 24))
+    shown = "\n".join(lines)
     assert WAITS in " ".join(shown.split()).replace("another user holds ·", "another user holds")
     assert "t4, for the Tesla T4 in this machine" in shown
     assert "kgops train --dataset nations --embedding-dim 800 --profile t4" in shown
@@ -181,35 +171,9 @@ def test_a_driver_too_old_for_torch_is_told_on_every_page_and_no_gpu_run_is_star
         assert refused.code == 2
         assert f"a GPU was requested, but {too_old}" in refused.err
     assert kgops("runs", "--json").json() == []
-    assert too_old in " ".join(machine.ask(new_run_opened, str(home)).split())
+    assert too_old in " ".join(" ".join(machine.ask(shown_after, home, NEW_RUN, size=(120, 24))).split())
     started = kgops("run", *job, "--detach")
     assert f"Warning: {unusable}" in started.err
-
-
-def new_run_opened(home: str) -> str:
-    found: list[str] = []
-
-    async def story(seen: Seen) -> None:
-        await seen.press("n")
-        await seen.until_shows("to spare")
-        found.append(seen.text)
-
-    look(Path(home), story, (120, 24))
-    return found[0]
-
-
-def new_run_shown(home: str) -> str:
-    found: list[str] = []
-
-    async def story(seen: Seen) -> None:
-        await seen.press("n")
-        await seen.until_shows("to spare")
-        await seen.press(*["down"] * 4, *["right"] * 4)
-        await seen.until_shows("800", "would wait now")
-        found.append(seen.text)
-
-    look(Path(home), story, (80, 24))
-    return found[0]
 
 
 def test_what_would_start_at_once_is_named_and_does(kgops: Callable[..., Done], machine: GpuMachine) -> None:
@@ -248,12 +212,6 @@ def test_a_forced_run_that_exceeds_the_gpu_starts_once_no_other_run_holds_it(
     assert kgops("stop", str(small)).code == 0
     ended = run_cli.ended(forced)  # its worker's torch is only to look at
     assert (ended.gpu, ended.state) == ("GPU-t4", "failed")
-
-
-def test_a_reservation_that_no_gpu_has_is_refused_with_the_numbers(kgops: Callable[..., Done]) -> None:
-    told = kgops("run", "exec", "--gpu-memory", "20000", "--force", "--", "true")
-    assert told.code == 3
-    assert "reserves 20,000 MiB of a GPU; the largest here has 14,909 MiB" in told.err
 
 
 def test_a_gpu_that_mig_divides_gives_its_slices_to_runs_and_never_itself(

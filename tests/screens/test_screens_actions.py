@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import open_screens
 from textual.events import Key, Paste
 from textual.widgets import Input
 
@@ -61,13 +63,14 @@ def test_every_action_can_be_carried_out(action: object) -> None:
     assert set(kinds) == EVERYWHERE
     for place in one.where if who == "screen" else [None]:
         kind = kinds[place] if place is not None else KgopsApp
-        assert callable(getattr(kind, f"action_{does}", None)), place
+        method = getattr(kind, f"action_{does}", None)
+        assert callable(method), place
+        inspect.signature(method).bind(None)  # self alone: the palette gives no more
 
 
-def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None:
+async def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (100, 60)) as seen:
         await seen.until_shows("RECENT")
         footer = seen.lines()[-1]
         assert "r resume" in footer
@@ -86,13 +89,10 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
         await seen.until_shows("Resume a run that did not succeed. (r)")
         assert "Stop the run" not in seen.text
 
-    look(run_cli.home, story, (100, 60))
 
-
-def test_a_key_does_nothing_on_screens_where_it_is_not_offered(run_cli: Console) -> None:
+async def test_a_key_does_nothing_on_screens_where_it_is_not_offered(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (100, 40)) as seen:
         await seen.until_shows("RECENT")
         await seen.press("f")
         await seen.until_shows("profiles  your own options override")
@@ -103,26 +103,11 @@ def test_a_key_does_nothing_on_screens_where_it_is_not_offered(run_cli: Console)
         await seen.press("escape")
         await seen.until_shows("1 run in all")  # and none was started
 
-    look(run_cli.home, story, (100, 40))
 
-
-def test_a_click_on_the_footer_is_the_key(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        at = seen.lines()[-1].index("help")
-        await seen.pilot.click("#keys", offset=(at, 0))
-        await seen.until_shows("KEYS HERE")
-
-    look(run_cli.home, story, (80, 24))
-
-
-def test_a_second_click_on_a_run_opens_it(run_cli: Console) -> None:
+async def test_a_second_click_on_a_run_opens_it_and_one_on_the_footer_is_the_key(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
     run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await seen.until_shows("2 runs in all")
         lines = seen.lines()
         top = next(i for i, line in enumerate(lines) if line.startswith("HOST"))
@@ -133,14 +118,15 @@ def test_a_second_click_on_a_run_opens_it(run_cli: Console) -> None:
         await seen.pilot.click("#body", offset=(3, y))
         await seen.until_shows("Record")
         assert seen.lines()[0].startswith("1 exec")
+        await seen.press("escape")
+        await seen.until_shows("RECENT")
+        await seen.pilot.click("#keys", offset=(seen.lines()[-1].index("help"), 0))
+        await seen.until_shows("KEYS HERE")
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
+async def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await seen.until_shows("RECENT")
         seen_themes = []
         for _ in THEMES:
@@ -150,13 +136,12 @@ def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
             assert background == (seen.app.current_theme.background or "").lower()
         assert sorted(seen_themes) == sorted(THEMES)
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_a_pasted_note_keeps_its_lines(run_cli: Console) -> None:
+async def test_a_note_keeps_pasted_lines_and_the_order_of_keys_that_come_in_one_piece(
+    run_cli: Console,
+) -> None:
     run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("RECENT")
         await seen.press("m")
         await seen.until_shows("note on run 1")
@@ -164,36 +149,21 @@ def test_a_pasted_note_keeps_its_lines(run_cli: Console) -> None:
         await seen.until_shows("the third")
         await seen.press("enter")
         await seen.until_shows("added a note")
-        assert run_cli.show(1)["note"][0]["text"] == "the first\nthe second\nthe third"
-
-    look(run_cli.home, story)
-
-
-def test_keys_that_come_in_one_piece_are_read_in_their_order(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
         await seen.press("m")
         await seen.until_shows("note on run 1")
         for key in ("a", "b", "backspace", "c", "home", "d", "enter"):
             seen.app.post_message(Key(key, key if len(key) == 1 else None))
-        await seen.until_shows("added a note")
-        assert run_cli.show(1)["note"][0]["text"] == "dac"
-
-    look(run_cli.home, story)
+        await seen.until(lambda: len(run_cli.show(1)["note"]) == 2, "the second note")
+    assert [one["text"] for one in run_cli.show(1)["note"]] == ["the first\nthe second\nthe third", "dac"]
 
 
-def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
+async def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
     run = run_cli.row(1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (100, 40)) as seen:
         await seen.until_shows("RECENT")
         plain = (RunScreen(run), NewRun(Draft()), Influences(None), Profiles(), Compare((1, 1)))
         for screen in (*plain, History(seen.app), Benchmarks(seen.app)):
             await seen.app.push_screen(screen)
             await seen.app.pop_screen()
         await seen.until_shows("RECENT")
-
-    look(run_cli.home, story, (100, 40))

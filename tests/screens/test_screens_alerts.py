@@ -12,7 +12,7 @@ import pytest
 from driving import Console, Terminal
 from nvml_standin import Machine, StandIn, t4
 from records import add
-from screen_driving import Seen, look, shown_at
+from screen_driving import Seen, open_screens, shown_after
 
 from kgops.present.overview import ended_while_away, live_alerts, recorded_alerts
 from kgops.present.wording import notification
@@ -29,12 +29,11 @@ def ended(conn: Connection, number: int, state: str = "succeeded", reason: str |
     runs.end(conn, number, state=state, reason=reason, exit_code=1, ended_at=float(number))
 
 
-def test_a_failed_run_is_an_alert_however_many_ended_since(conn: Connection, home: Path) -> None:
+async def test_a_failed_run_is_an_alert_however_many_ended_since(conn: Connection, home: Path) -> None:
     ended(conn, 1, "failed", "exit code 3")
     for number in range(2, 30):
         ended(conn, number)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await seen.until_shows("! run 1  failed: exit code 3")
         assert seen.app.screen.query_one("#body").key == ("alert", "failed:run 1:0")  # type: ignore[attr-defined]
         await seen.press("enter")  # one key says why
@@ -43,8 +42,6 @@ def test_a_failed_run_is_an_alert_however_many_ended_since(conn: Connection, hom
         await seen.until_shows("ALERTS")
         await seen.press("A")
         await seen.until_gone("run 1  failed")
-
-    look(home, story)
     assert recorded_alerts(conn) == ()
 
 
@@ -57,12 +54,11 @@ def test_a_resumed_run_that_fails_again_is_a_new_alert(conn: Connection) -> None
     assert [one.text for one in recorded_alerts(conn)] == ["failed: second"]
 
 
-def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection, home: Path) -> None:
+async def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection, home: Path) -> None:
     ended(conn, 1, "failed")
     ended(conn, 2, "out_of_memory")
     ended(conn, 3)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await seen.until_shows("ALERTS", "RECENT")
         await seen.press("end", "A")
         await seen.until_shows("acknowledge all 2 alerts?")
@@ -71,11 +67,11 @@ def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection, home:
         await seen.press("A", "y")
         await seen.until_gone("ALERTS")
 
-    look(home, story)
-
 
 @pytest.mark.parametrize(("height", "shown"), [(24, 3), (40, 6)])
-def test_alerts_beyond_the_first_are_reached(conn: Connection, home: Path, height: int, shown: int) -> None:
+async def test_alerts_beyond_the_first_are_reached(
+    conn: Connection, home: Path, height: int, shown: int
+) -> None:
     for number in range(1, 11):
         ended(conn, number, "failed", f"exit code {number}")
 
@@ -83,15 +79,13 @@ def test_alerts_beyond_the_first_are_reached(conn: Connection, home: Path, heigh
         body = seen.app.screen.query_one("#body", Lines)
         return sum(isinstance(row.key, tuple) and row.key[0] == "alert" for row in body.rows)
 
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, height)) as seen:
         await seen.until_shows(f"and {10 - shown} more: Enter shows all")
         assert listed(seen) == shown
         await seen.press(*["down"] * shown, "enter")
         await seen.until(lambda: listed(seen) == 10, "all alerts")
         await seen.press("enter")
         await seen.until(lambda: listed(seen) == shown, "the first alerts")
-
-    look(home, story, (80, height))
 
 
 @pytest.mark.parametrize("key", [b"h", b"f", b"\r"], ids=["history", "profiles", "run"])
@@ -113,18 +107,15 @@ def test_alerts_are_notified_of_from_every_screen(
     assert terminal.seen.count(b"\x1b]9;") == 1
 
 
-def test_what_ended_while_nobody_looked_is_told_on_opening(conn: Connection, home: Path) -> None:
+async def test_what_ended_while_nobody_looked_is_told_on_opening(conn: Connection, home: Path) -> None:
     ended(conn, 1)
     assert ended_while_away(conn) is None
     conn.execute("INSERT INTO acknowledged VALUES ('console left', 1.5)")
     ended(conn, 2)
     ended(conn, 3)
     ended(conn, 4, "out_of_memory")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await seen.until_shows("while you were away: 2 finished, 1 out of memory")
-
-    look(home, story)
     assert ended_while_away(conn) is None  # the console was left again
 
 
@@ -151,7 +142,7 @@ def test_a_gpu_that_others_fill_or_that_is_hot_is_an_alert_and_opens(
     standin = StandIn(tmp_path)
     full = replace(t4("GPU-a", used_mib=14_800, processes=((os.getpid(), 14_700),)), temperature=88)
     standin.show(Machine((t4("GPU-b"), full)))
-    lines = standin.ask(shown_at, str(run_cli.home), (120, 40), "ALERTS")
+    lines = standin.ask(shown_after, run_cli.home, ((), ("ALERTS",)))
     told = [line for line in lines if line.startswith("! ")]
     assert any("GPU 1 is hot" in line for line in told)
     assert any("GPU 1 is filled by other users" in line for line in told)

@@ -20,7 +20,7 @@ from screen_benchmarks import (
     opened,
     ran,
 )
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 
 from kgops.experiments.summary import rows
 from screens.benchmarks import Benchmarks
@@ -30,15 +30,14 @@ from storage.database import Connection
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-def test_every_variant_has_its_verdict_and_its_ratio(
+async def test_every_variant_has_its_verdict_and_its_ratio(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     number = add_claims(conn)
     bench = benches.get(conn, number)
     assert bench is not None
     variants = rows(conn, bench)[1:]
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, size) as seen:
         await opened(seen)
         await go_to(seen, "claims b")
         told = " ".join(detail_text(seen).split())
@@ -51,23 +50,6 @@ def test_every_variant_has_its_verdict_and_its_ratio(
         assert all(len(line) <= size[0] for line in seen.lines())
         await seen.until_shows("measured here", "1×", "harmful", "│")
 
-    look(home, story, size)
-
-
-def test_the_key_that_copies_takes_the_command_that_repeats_what_the_cursor_is_on(
-    home: Path, conn: Connection
-) -> None:
-    add_claims(conn)
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await go_to(seen, "claims b")
-        await seen.press("y")
-        await seen.until_shows("sent to the terminal: kgops bench claims --quick --only b")
-        assert seen.app.clipboard == "kgops bench claims --quick --only b"
-
-    look(home, story, (100, 40))
-
 
 def _others(seen: Seen) -> list[str]:
     """The machines of the rows that were measured."""
@@ -76,10 +58,11 @@ def _others(seen: Seen) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-def test_four_keys_say_what_is_fastest_on_a_t4(home: Path, conn: Connection, size: tuple[int, int]) -> None:
+async def test_four_keys_say_what_is_fastest_on_a_t4(
+    home: Path, conn: Connection, size: tuple[int, int]
+) -> None:
     dated_benchmarks.add_all(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, size) as seen:
         await seen.press("b", "slash", "t", "4")
         await seen.until_shows("1 of 2 benchmarks", "Fastest on Tesla T4: ")
         told = " ".join(detail_text(seen).split())
@@ -88,14 +71,13 @@ def test_four_keys_say_what_is_fastest_on_a_t4(home: Path, conn: Connection, siz
         assert f"{FAST} 0.41 s 13% slower Tesla T4" in " ".join(row.split())
         assert _others(seen) == ["Tesla T4"]
 
-    look(home, story, size)
-
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-def test_three_keys_say_whether_it_became_slower(home: Path, conn: Connection, size: tuple[int, int]) -> None:
+async def test_three_keys_say_whether_it_became_slower(
+    home: Path, conn: Connection, size: tuple[int, int]
+) -> None:
     dated_benchmarks.add_all(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, size) as seen:
         await seen.press("b")
         await seen.until_shows("2 benchmarks", "Tesla T4")
         await seen.press("down", "down")
@@ -109,13 +91,10 @@ def test_three_keys_say_whether_it_became_slower(home: Path, conn: Connection, s
             line = next(line for line in seen.lines() if f"{date} " in line and "2.1" in line)
             assert changes in " ".join(line.split())
 
-    look(home, story, size)
 
-
-def test_three_keys_put_two_machines_next_to_each_other(home: Path, conn: Connection) -> None:
+async def test_three_keys_put_two_machines_next_to_each_other(home: Path, conn: Connection) -> None:
     dated_benchmarks.add_all(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await seen.press("b")
         await seen.until_shows("2 benchmarks", "Tesla T4")
         await seen.press("down", "equals_sign")
@@ -125,13 +104,10 @@ def test_three_keys_put_two_machines_next_to_each_other(home: Path, conn: Connec
         await seen.press("equals_sign")
         await seen.until_shows("Fastest on NVIDIA A100-SXM4-40GB")
 
-    look(home, story, (80, 24))
 
-
-def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) -> None:
+async def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) -> None:
     dated_benchmarks.add_all(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await opened(seen)
         await seen.until_shows("measured▼")
         assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
@@ -142,18 +118,15 @@ def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) -> None:
         await seen.until_shows("time▲")
         assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
 
-    look(home, story)
 
-
-def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, tmp_path: Path) -> None:
+async def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text('workload = "exec"\n[exec]\ncommand = ["sleep", "{seconds}"]\n')
     command = "kgops bench matrix job.toml --vary seconds=600,601 --repeat 1"
     variants = [{"name": f"seconds={n}", "varied": {"seconds": n}} for n in (600, 601)]
     plan = {"variants": variants, "rounds": 1, "cwd": str(tmp_path)}
     benches.end(conn, benches.begin(conn, "matrix job.toml", plan, command, HERE, time.time()), time.time())
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (120, 40)) as seen:
         await opened(seen)
         await go_to(seen, "job.toml", "matrix job.toml")
         await seen.press("x")
@@ -168,13 +141,10 @@ def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, tmp_pa
         await seen.press("s")
         await seen.until_shows("no benchmark is running in this home")
 
-    look(home, story, (120, 40))
 
-
-def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, conn: Connection) -> None:
+async def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, conn: Connection) -> None:
     add_matrix(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
         await go_to(seen, "nations.toml")
         told = detail_text(seen)
@@ -189,13 +159,10 @@ def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, co
         await seen.press("tab", "end")
         await seen.until_shows("unsteady.")
 
-    look(home, story, (80, 24))
 
-
-def test_a_benchmark_that_goes_on_is_followed(home: Path, conn: Connection) -> None:
+async def test_a_benchmark_that_goes_on_is_followed(home: Path, conn: Connection) -> None:
     number = add_matrix(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (100, 40)) as seen:
         await opened(seen)
         await go_to(seen, "nations.toml")
         await seen.until_shows("28 of 35 pairs")
@@ -207,29 +174,22 @@ def test_a_benchmark_that_goes_on_is_followed(home: Path, conn: Connection) -> N
         benches.end(conn, number, time.time())
         await seen.until_gone("unfinished")
 
-    look(home, story, (100, 40))
 
-
-def test_before_anything_was_measured_it_says_what_to_run_first(home: Path) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.until_shows("No benchmarks yet", "kgops bench claims --quick")
-        await seen.press("equals_sign", "x", "y", "slash", "x", "enter", "down")
-        await seen.until_shows("No benchmarks yet")
-
-    look(home, story, (80, 24))
-
-
-def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Path, conn: Connection) -> None:
+async def test_b_opens_it_anywhere_y_copies_a_command_and_escape_goes_to_the_screen_below(
+    home: Path, conn: Connection
+) -> None:
     add_claims(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await opened(seen)
         first = seen.app.screen
         await seen.press("escape", "f")
         await seen.until_shows("profiles  your own options override")
         await opened(seen)
         assert seen.app.screen is not first
+        await go_to(seen, "claims b")
+        await seen.press("y")
+        await seen.until_shows("sent to the terminal: kgops bench claims --quick --only b")
+        assert seen.app.clipboard == "kgops bench claims --quick --only b"
         depth = len(seen.app.screen_stack)
         await seen.press("b")
         assert len(seen.app.screen_stack) == depth
@@ -237,19 +197,3 @@ def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Pat
         await seen.until_shows("KEYS HERE", "Start this benchmark here, asking first.")
         await seen.press("escape", "escape")
         await seen.until_shows("profiles  your own options override")
-
-    look(home, story)
-
-
-def test_a_damaged_database_is_named_with_what_to_do(home: Path) -> None:
-    (home / "kgops.db").write_bytes(b"no database at all " * 500)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("is damaged")
-        await opened(seen)
-        await seen.until_shows("is damaged", "doctor --rebuild")
-        await seen.press("equals_sign", "down", "y")
-        await seen.press("escape")
-        await seen.until(lambda: not isinstance(seen.app.screen, Benchmarks), "the dashboard")
-
-    look(home, story, (300, 30))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import records
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 
 from screens.chart import ChartScreen
 from screens.compare import Compare
@@ -79,13 +79,12 @@ def braille(seen: Seen) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_enter_zooms_the_marked_chart_to_the_whole_screen(
+async def test_enter_zooms_the_marked_chart_to_the_whole_screen(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     with transaction(conn):
         add(conn, 1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, size) as seen:
         await zoomed(seen)
         assert seen.lines()[0].startswith("loss of run 1")
         assert "\x1b" not in seen.text
@@ -95,14 +94,11 @@ def test_enter_zooms_the_marked_chart_to_the_whole_screen(
         await seen.press("escape")
         await seen.until_shows("›1 loss", "2 GPU memory MiB")
 
-    look(home, story, size)
 
-
-def test_arrows_mark_another_chart_and_a_number_zooms_one(home: Path, conn: Connection) -> None:
+async def test_arrows_mark_another_chart_and_a_number_zooms_one(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await zoomed(seen, "2")
         assert seen.lines()[0].startswith("GPU memory MiB of run 1")
         await seen.press("escape")
@@ -114,14 +110,11 @@ def test_arrows_mark_another_chart_and_a_number_zooms_one(home: Path, conn: Conn
         await seen.press("escape", "9", "8")
         await seen.until_shows("there is no chart 8")
 
-    look(home, story)
 
-
-def test_the_cursor_shows_the_value_and_its_epoch(home: Path, conn: Connection) -> None:
+async def test_the_cursor_shows_the_value_and_its_epoch(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await zoomed(seen)
         assert "epoch 50" in seen.lines()[2]
         assert seen.row_of(" A 1 train").split()[-6] == "0.0100"  # here, last, lowest, highest
@@ -136,14 +129,11 @@ def test_the_cursor_shows_the_value_and_its_epoch(home: Path, conn: Connection) 
         await seen.press("left", "right", "pagedown")
         await seen.until_shows("epoch 12")
 
-    look(home, story)
 
-
-def test_l_makes_the_y_axis_logarithmic_and_again_linear(home: Path, conn: Connection) -> None:
+async def test_l_makes_the_y_axis_logarithmic_and_again_linear(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await zoomed(seen)
         linear = braille(seen)
         assert "      0.2 ┤" in seen.text
@@ -154,16 +144,13 @@ def test_l_makes_the_y_axis_logarithmic_and_again_linear(home: Path, conn: Conne
         await seen.until_gone("log y ·")
         assert braille(seen) == linear
 
-    look(home, story)
 
-
-def test_a_logarithmic_axis_says_what_it_cannot_draw(home: Path, conn: Connection) -> None:
+async def test_a_logarithmic_axis_says_what_it_cannot_draw(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1, last=0.0)
         add(conn, 2)
         series.append(conn, 2, [series.Point("gap", n, -float(n), 5.0) for n in range(9)])
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await seen.until_shows("RECENT")
         seen.app.push_screen(ChartScreen("loss", (1,)))
         await seen.until_shows("  last")
@@ -176,16 +163,13 @@ def test_a_logarithmic_axis_says_what_it_cannot_draw(home: Path, conn: Connectio
         await seen.press("x")
         await seen.until_shows("known over epoch alone")  # all came in at the same moment
 
-    look(home, story)
 
-
-def test_s_smooths_and_leaves_the_curve_itself_faint(home: Path, conn: Connection) -> None:
+async def test_s_smooths_and_leaves_the_curve_itself_faint(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1)
         zigzag = [series.Point("jagged", n, n % 2, time.time() + n) for n in range(40)]
         series.append(conn, 1, zigzag)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await seen.until_shows("RECENT")
         seen.app.push_screen(ChartScreen("jagged", (1,)))
         await seen.until_shows("  last")
@@ -200,14 +184,11 @@ def test_s_smooths_and_leaves_the_curve_itself_faint(home: Path, conn: Connectio
         await seen.until_gone("smoothed")
         assert braille(seen) == before
 
-    look(home, story)
 
-
-def test_a_curve_is_broken_where_no_worker_ran(home: Path, conn: Connection) -> None:
+async def test_a_curve_is_broken_where_no_worker_ran(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1, pause=range(100, 400))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (120, 40)) as seen:
         await zoomed(seen, "2")
         await seen.until_shows("over time")
         columns = sorted({x for x, _ in braille(seen)})
@@ -221,14 +202,11 @@ def test_a_curve_is_broken_where_no_worker_ran(home: Path, conn: Connection) -> 
         drawn = {x for line in lines for x, char in enumerate(line) if char in "▁▂▃▄▅▆▇█"}
         assert max(after - before for before, after in pairwise(sorted(drawn))) > 5
 
-    look(home, story, (120, 40))
 
-
-def test_x_switches_between_epochs_and_time(home: Path, conn: Connection) -> None:
+async def test_x_switches_between_epochs_and_time(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await zoomed(seen)
         assert "over epochs" in seen.lines()[0]
         await seen.press("x")
@@ -240,15 +218,12 @@ def test_x_switches_between_epochs_and_time(home: Path, conn: Connection) -> Non
         await seen.press("x")
         await seen.until_shows("over epochs")  # as the loss tells when each epoch was
 
-    look(home, story)
 
-
-def test_another_run_is_laid_over_and_removed(home: Path, conn: Connection) -> None:
+async def test_another_run_is_laid_over_and_removed(home: Path, conn: Connection) -> None:
     with transaction(conn):
         for number, last in ((1, 0.4), (2, 0.2), (3, 0.01)):
             add(conn, number, last=last)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await zoomed(seen)
         await seen.press("plus")
         await seen.until_shows("add loss of which run")
@@ -269,15 +244,12 @@ def test_another_run_is_laid_over_and_removed(home: Path, conn: Connection) -> N
         await seen.until_shows("loss of run 3 ")
         await seen.until_gone("B 1 train")
 
-    look(home, story)
 
-
-def test_compared_runs_are_zoomed_together(home: Path, conn: Connection) -> None:
+async def test_compared_runs_are_zoomed_together(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1, last=0.4)
         add(conn, 2, epochs=30)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (120, 60)) as seen:
         await seen.until_shows("RECENT")
         await seen.press("h")
         await seen.until_shows("2 runs")
@@ -301,14 +273,11 @@ def test_compared_runs_are_zoomed_together(home: Path, conn: Connection) -> None
         await seen.press("down", "enter")
         await seen.until_shows("1 train nations 1", "›1 loss")
 
-    look(home, story, (120, 60))
 
-
-def test_memory_has_its_estimate_and_above_it_the_limit(home: Path, conn: Connection) -> None:
+async def test_memory_has_its_estimate_and_above_it_the_limit(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await seen.until_shows("RECENT")
         await seen.press("enter")
         await seen.until_shows("CURVES", "predicted 900", "limit 1,500")
@@ -321,16 +290,13 @@ def test_memory_has_its_estimate_and_above_it_the_limit(home: Path, conn: Connec
         top = min(y for _, y in braille(seen))
         assert at["predicted"] <= top
 
-    look(home, story)
 
-
-def test_new_points_arrive_while_a_chart_is_open(run_cli: Console) -> None:
+async def test_new_points_arrive_while_a_chart_is_open(run_cli: Console) -> None:
     loss = '{"event":"metric","name":"loss","value":\'$((1000 - i))\',"step":\'$i\'}'
     script = f"i=0; while [ ! -e gate ]; do i=$((i+1)); echo '{loss}' >> $KGOPS_EVENTS; sleep 0.1; done"
     going = run_cli.detach("sh", "-c", script, flags=("--label", "goes on"))
     run_cli.running(going)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("RUNNING")
         seen.app.push_screen(ChartScreen("loss", (1,)))
         await seen.until_shows("step 5")
@@ -341,5 +307,3 @@ def test_new_points_arrive_while_a_chart_is_open(run_cli: Console) -> None:
         await seen.until(lambda: seen.row_of(" A 1 exec") != before, "another point")
         assert "step 1 " in seen.text  # the cursor stays
         (run_cli.cwd / "gate").touch()
-
-    look(run_cli.home, story)

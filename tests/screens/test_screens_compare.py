@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import records
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 from test_screens_curve import dots
 
 from kgops.present.formats import width_of
@@ -19,11 +19,6 @@ from screens.compare import Compare
 from screens.widgets.overlay import HUES, Layer, cells, overlay
 from storage import reports, runs, series
 from storage.database import Connection, transaction
-
-SMALL = (
-    *("train", "--dataset", "nations", "--num-epochs", "4"),
-    *("--embedding-dim", "16", "--output-channels", "4"),
-)
 
 
 def add(conn: Connection, number: int, *, host: str = "here", state: str = "succeeded") -> None:
@@ -62,16 +57,13 @@ async def compared(seen: Seen, count: int) -> None:
     await seen.until_shows("SETTINGS")
 
 
-def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Console) -> None:
-    for batch in ("64", "128"):
-        assert run_cli("run", *SMALL, "--batch-size", batch, env={"OMP_NUM_THREADS": "1"}).code == 0
-    found = run_cli("compare", "2", "1", "--json").json()
-
-    async def story(seen: Seen) -> None:
+async def test_two_real_trainings_show_what_was_set_and_what_came_of_it(two_trainings: Console) -> None:
+    found = two_trainings("compare", "2", "1", "--json").json()
+    async with open_screens(two_trainings.home, (120, 90)) as seen:
         await compared(seen, 2)
         assert [line.split() for line in seen.lines() if line.startswith("batch_size")] == [
-            ["batch_size", "128", "64"],  # as it was set
-            ["batch_size", "128", "64"],  # and as it took effect
+            ["batch_size", "64", "128"],  # as it was set
+            ["batch_size", "64", "128"],  # and as it took effect
         ]
         assert "num_epochs" not in seen.text
         mrr = seen.row_of("test_mrr").split()
@@ -86,16 +78,15 @@ def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Conso
         assert not any("weights_mib" in line for line in charts)  # it never moves
         assert seen.lines()[1].startswith("A  2 train") or seen.lines()[2].startswith("A  2 train")
 
-    look(run_cli.home, story, (120, 90))
-
 
 @pytest.mark.parametrize(("count", "width"), [(2, 80), (2, 120), (5, 120), (8, 80), (8, 200)])
-def test_every_run_has_its_column_at_any_width(home: Path, conn: Connection, count: int, width: int) -> None:
+async def test_every_run_has_its_column_at_any_width(
+    home: Path, conn: Connection, count: int, width: int
+) -> None:
     with transaction(conn):
         for number in range(1, count + 1):
             add(conn, number)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (width, 70)) as seen:
         await compared(seen, count)
         assert not {"\x1b", "\u202e"} & set(seen.text)
         assert max(width_of(line) for line in seen.lines()) <= width
@@ -110,11 +101,9 @@ def test_every_run_has_its_column_at_any_width(home: Path, conn: Connection, cou
             ratios = lines[lines.index(seen.row_of("peak_host_mib")) + 1].split()
         assert ratios == [f"{number / count:.2f}×" for number in range(count - 1, 0, -1)]
 
-    look(home, story, (width, 70))
-
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_quality_by_relation_is_beside_each_other_and_on_the_runs_screen(
+async def test_quality_by_relation_is_beside_each_other_and_on_the_runs_screen(
     home: Path, conn: Connection, width: int
 ) -> None:
     for number in (1, 2):
@@ -125,8 +114,7 @@ def test_quality_by_relation_is_beside_each_other_and_on_the_runs_screen(
         other = {"name": "head", "count": 2000 * number, "mrr": None}
         table = {"groups": {"relation": [group], "direction": [other]}}
         (results / "test_results.json").write_text(json.dumps(table))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (width, 90)) as seen:
         await compared(seen, 2)
         row = seen.row_of("relation treats").split()
         assert [word for word in row if word.startswith("0.")] == [
@@ -141,28 +129,22 @@ def test_quality_by_relation_is_beside_each_other_and_on_the_runs_screen(
         assert "treats [bold]" in seen.text and "4,000" in seen.row_of("direction")
         assert max(width_of(line) for line in seen.lines()) <= width
 
-    look(home, story, (width, 90))
 
-
-def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection) -> None:
+async def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1, host="here")
         add(conn, 2, host="there", state="failed")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (120, 70)) as seen:
         await compared(seen, 2)
         await seen.until_shows("times have no ratios", "Not all runs succeeded", "ENVIRONMENT")
         assert seen.row_of("host").split() == ["host", "there", "here"]
 
-    look(home, story, (120, 70))
 
-
-def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, conn: Connection) -> None:
+async def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, conn: Connection) -> None:
     with transaction(conn):
         for number in range(1, 4):
             add(conn, number)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await compared(seen, 3)
         assert seen.cursor_is_on(3)
         await seen.press("down", "down")
@@ -185,17 +167,14 @@ def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, con
         await seen.press("escape", "escape")
         await seen.until_shows("3 marked")
 
-    look(home, story, (80, 24))
 
-
-def test_a_run_that_goes_on_is_followed(run_cli: Console) -> None:
+async def test_a_run_that_goes_on_is_followed(run_cli: Console) -> None:
     loss = '{{"event":"metric","name":"loss","value":\'$((1000 - i))\',"step":\'$i\'}}'
     script = f"i=0; while {{}}; do i=$((i+1)); echo '{loss}' >> $KGOPS_EVENTS; sleep 0.1; done"
     assert run_cli("run", "exec", "--", "sh", "-c", script.format("[ $i -lt 20 ]")).code == 0
     going = run_cli.detach("sh", "-c", script.format("[ ! -e gate ]"), flags=("--label", "goes on"))
     run_cli.running(going)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await compared(seen, 2)
         await seen.until_shows("running")
         (run_cli.cwd / "gate").touch()
@@ -203,15 +182,12 @@ def test_a_run_that_goes_on_is_followed(run_cli: Console) -> None:
         await seen.until_shows("CURVES", "loss")
         assert seen.row_of("A  2 exec").count("succeeded") == 1
 
-    look(run_cli.home, story)
 
-
-def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None:
+async def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None:
     with transaction(conn):
         for number in range(1, 10):
             add(conn, number)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 40)) as seen:
         await seen.until_shows("RECENT")
         await seen.press("h")
         await seen.until_shows("9 runs")
@@ -222,8 +198,6 @@ def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None
         assert not isinstance(seen.app.screen, Compare)
         await seen.press("G", "space", "equals_sign")
         await seen.until_shows("H  2 train")
-
-    look(home, story, (80, 40))
 
 
 # --- curves over each other ---

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from driving import Console, Terminal
 from nvml_standin import Machine, Slice, StandIn, a100, t4
-from screen_driving import Seen, look
+from screen_driving import Seen, look, open_screens
 
 from kgops.present.formats import value_text
 from screens.widgets.lines import Lines
@@ -23,11 +23,10 @@ def osc52(text: str) -> bytes:
     return b"\x1b]52;c;" + base64.b64encode(text.encode()) + b"\x07"
 
 
-def test_a_letter_names_what_of_a_run_is_copied(run_cli: Console) -> None:
+async def test_a_letter_names_what_of_a_run_is_copied_a_command_as_a_shell_takes_it(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "sh", "-c", REPORTS)
     folder = str(run_cli.folder(1))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (200, 40)) as seen:
         await seen.until_shows("RECENT")
         for key, text in (("i", "1"), ("f", folder), ("c", "kgops run --again 1"), ("m", "loss 0.25")):
             await seen.press("y")
@@ -38,15 +37,6 @@ def test_a_letter_names_what_of_a_run_is_copied(run_cli: Console) -> None:
         await seen.press("y", "x")
         await seen.until_gone("i id")
         assert seen.app.clipboard == "loss 0.25"
-
-    look(run_cli.home, story)
-
-
-def test_a_command_is_shown_and_copied_as_a_shell_takes_it(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "sh", "-c", REPORTS)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
         await seen.press("enter")
         await seen.until_shows("Record", "größe")
         await seen.press("shift+tab")
@@ -54,8 +44,6 @@ def test_a_command_is_shown_and_copied_as_a_shell_takes_it(run_cli: Console) -> 
         await seen.press("y", "e")
         await seen.until_shows("sent to the terminal: ")
         assert seen.app.clipboard == value_text(["sh", "-c", REPORTS])
-
-    look(run_cli.home, story, (200, 40))
 
 
 def copied_of_gpus(home: str) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,15 @@ import pytest
 from disks import small_disk
 from driving import Console
 from nvml_standin import Machine, StandIn, cuda_build, t4
-from screen_driving import Seen, look, shown_at
+from screen_driving import open_screens, shown_after
 
 from kgops.cli.tui import TOUR
+from kgops.hosts.mirror import HostState, Mirror
+from kgops.hosts.protocol import PROTOCOL
 from kgops.present.formats import width_of
+from screens.benchmarks import Benchmarks
+from screens.history import History
+from screens.hosts_page import rows
 from screens.widgets.lines import Lines
 
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
@@ -27,42 +33,69 @@ OPTION = (
 )
 
 
-def test_without_runs_it_says_what_to_do_first(kgops_home: Path) -> None:
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("No runs yet", "Train on Nations", "Look around", "Use my own files")
-        assert not kgops_home.exists()  # looking makes nothing
-
-    look(kgops_home, story, (80, 24))
-
-
-def test_its_first_start_trains_on_nations_and_its_second_asks_for_sample_data(run_cli: Console) -> None:
-    left: list[int | None] = []
-
-    async def trains(seen: Seen) -> None:
+async def test_screens_of_nothing_say_what_to_do_first_and_make_nothing(kgops_home: Path) -> None:
+    async with open_screens(kgops_home, (80, 24)) as seen:
+        for key, keys, texts in (
+            (
+                "h",
+                "slash a escape space d w equals_sign greater_than_sign",
+                ("No runs yet.", "choose a job", "kgops run"),
+            ),
+            ("b", "equals_sign x y slash x enter down", ("No benchmarks yet", "kgops bench claims --quick")),
+            ("H", "", ("No host is named yet", "kgops hosts add lab1 user@host")),
+        ):
+            await seen.until_shows("No runs yet", "Train on Nations", "Look around", "Use my own files")
+            await seen.press(key)
+            await seen.until_shows(*texts)
+            await seen.press(*keys.split())
+            await seen.until_shows(*texts)
+            await seen.press("escape")
         await seen.until_shows("Train on Nations")
-        await seen.press("enter")
-        await seen.until_shows("1 pipeline demo", "Record")
+    assert not kgops_home.exists()
 
-    async def looks_around(seen: Seen) -> None:
+
+async def test_a_damaged_database_is_named_on_every_screen_with_what_to_do(home: Path) -> None:
+    (home / "kgops.db").write_bytes(b"no database at all " * 500)
+    async with open_screens(home, (300, 30)) as seen:
+        await seen.until_shows("is damaged", "doctor --rebuild")
+        await seen.press("question_mark")
+        await seen.until_shows("KEYS HERE")
+        await seen.press("escape")
+        dashboard = seen.app.screen
+        for key, screen in (("h", History), ("b", Benchmarks)):
+            await seen.press(key)
+            await seen.until(lambda screen=screen: isinstance(seen.app.screen, screen), "the screen")  # type: ignore[misc]
+            await seen.until_shows("is damaged", "doctor --rebuild")
+            await seen.press(
+                "down", "space", "slash", "a", "enter", "greater_than_sign", "G", "d", "equals_sign", "y"
+            )
+            await seen.until_shows("doctor --rebuild")
+            await seen.press("escape")
+            await seen.until(lambda: seen.app.screen is dashboard, "the dashboard")
+
+
+async def test_its_first_start_trains_on_nations_and_its_second_asks_for_sample_data(
+    run_cli: Console,
+) -> None:
+    async with open_screens(run_cli.home.with_name("empty")) as seen:
         await seen.until_shows("Train on Nations")
         await seen.press("down", "enter")
         await seen.until(lambda: seen.app.return_code is not None, "the end")
-        left.append(seen.app.return_code)
-
-    look(run_cli.home.with_name("empty"), looks_around)
-    assert left == [TOUR]
-    look(run_cli.home, trains)
+        assert seen.app.return_code == TOUR
+    async with open_screens(run_cli.home) as seen:
+        await seen.until_shows("Train on Nations")
+        await seen.press("enter")
+        await seen.until_shows("1 pipeline demo", "Record")
     assert run_cli("stop", "1").code == 0
 
 
-def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
+async def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "fine", "--", "true")
     run_cli("run", "exec", "--label", "broken", "--", "sh", "-c", "exit 3")
     going = run_cli.detach("sh", "-c", REPORTS + WAITS, flags=("--label", "going"))
     run_cli.running(going)
     run_cli.detach("true", flags=("--label", "patient", "--exclusive"))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("1 running · 1 waiting · 4 runs in all", "3/10")
         row = seen.row_of("3 exec")
         assert row.split()[2:7] == ["going", "epoch", "3/10", "0:03", "loss"]
@@ -79,21 +112,16 @@ def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
             "RECENT",
         ]  # the host is what computes here
 
-    look(run_cli.home, story)
 
-
-def test_a_run_that_ends_moves_while_one_looks_and_the_next_takes_its_turn(run_cli: Console) -> None:
+async def test_a_run_that_ends_moves_while_one_looks_and_the_next_takes_its_turn(run_cli: Console) -> None:
     first = run_cli.detach("sh", "-c", WAITS)
     run_cli.running(first)
     run_cli.detach("sh", "-c", "echo over", flags=("--exclusive",))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await seen.until_shows("1 running · 1 waiting")
         (run_cli.cwd / "gate").touch()
         await seen.until_shows("0 running · 2 runs in all")
         assert "✓" in seen.row_of("2 exec")
-
-    look(run_cli.home, story, (80, 24))
 
 
 RESUMED = (
@@ -102,12 +130,11 @@ RESUMED = (
 )
 
 
-def test_a_resumed_run_shows_its_attempt_and_no_rate_of_the_one_before(run_cli: Console) -> None:
+async def test_a_resumed_run_shows_its_attempt_and_no_rate_of_the_one_before(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "sh", "-c", RESUMED)
     run_cli("resume", "1", "--detach")
     run_cli.running(1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("RUNNING", "attempt 2")
         row = seen.row_of("1 exec")
         assert "3/9" not in row
@@ -117,18 +144,15 @@ def test_a_resumed_run_shows_its_attempt_and_no_rate_of_the_one_before(run_cli: 
         assert "attempt 2" in seen.lines()[0]
         assert "epochs/s" not in seen.text
 
-    look(run_cli.home, story)
-
 
 HOSTILE = "[bold red]x[/] \x1b[31m \u202eevil 日本 @click=app.quit"
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_labels_are_drawn_as_text_and_columns_stay_aligned(run_cli: Console, width: int) -> None:
+async def test_labels_are_drawn_as_text_and_columns_stay_aligned(run_cli: Console, width: int) -> None:
     run_cli("run", "exec", "--label", HOSTILE, "--", "true")
     run_cli("run", "exec", "--label", "plain", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (width, 24)) as seen:
         await seen.until_shows("2 runs in all")
         hostile, plain = seen.row_of("1 exec"), seen.row_of("2 exec")
         assert "[bold red]" in hostile
@@ -137,10 +161,8 @@ def test_labels_are_drawn_as_text_and_columns_stay_aligned(run_cli: Console, wid
         assert width_of(hostile.partition("✓")[0]) == width_of(plain.partition("✓")[0])
         assert max(width_of(line) for line in seen.lines()) <= width
 
-    look(run_cli.home, story, (width, 24))
 
-
-def test_what_should_worry_somebody_is_said_at_the_top(run_cli: Console) -> None:
+async def test_what_should_worry_somebody_is_said_at_the_top(run_cli: Console) -> None:
     oom = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
     flags = ("--on-oom", "batch=64,32")
     run_cli("run", "exec", *flags, "--", "sh", "-c", f"if [ {{batch}} = 64 ]; then {oom}; fi")
@@ -154,8 +176,7 @@ def test_what_should_worry_somebody_is_said_at_the_top(run_cli: Console) -> None
         'echo \'{"event":"metric","name":"loss","value":null,"step":1}\' >> "$KGOPS_EVENTS"',
     )
     run_cli("run", "exec", "--", "sh", "-c", oom)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("ALERTS")
         alerts = [line for line in seen.lines() if line.startswith("! ")]
         assert "run 4" in alerts[0]
@@ -167,15 +188,12 @@ def test_what_should_worry_somebody_is_said_at_the_top(run_cli: Console) -> None
         assert "compile" not in seen.text  # nobody must act: `show` and the run's page have it
         assert "batch 64 → 32" in seen.row_of("1 exec")
         assert "▼" in seen.row_of("1 exec")
-
-    look(run_cli.home, story)
     assert "capability 6.1 < 7.0" in run_cli("show", "2").out
 
 
-def test_the_cursor_stays_with_its_run_when_another_comes_above_it(run_cli: Console) -> None:
+async def test_the_cursor_stays_with_its_run_when_another_comes_above_it(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "first", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await seen.until(lambda: seen.cursor_is_on(1), "the cursor")
         run_cli("run", "exec", "--label", "second", "--", "true")
         await seen.until_shows("second")
@@ -188,14 +206,11 @@ def test_the_cursor_stays_with_its_run_when_another_comes_above_it(run_cli: Cons
         await seen.until_shows("RECENT")
         assert seen.cursor_is_on(2)
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_the_cursor_opens_off_what_runs_and_one_key_stops_or_starts_nothing(run_cli: Console) -> None:
+async def test_the_cursor_opens_off_what_runs_and_one_key_stops_or_starts_nothing(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "ended", "--", "true")
     going = run_cli.detach("sleep", "600")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("RUNNING", "RECENT")
         await seen.until(lambda: seen.cursor_is_on(1), "the cursor on the ended run")
         for key, asked in (("a", "run 1"), ("s", f"run {going}")):
@@ -205,25 +220,22 @@ def test_the_cursor_opens_off_what_runs_and_one_key_stops_or_starts_nothing(run_
             await seen.press("escape")
             await seen.until_gone(f"{asked} (")
         assert seen.app.screen.query_one("#body", Lines).key == going
-
-    look(run_cli.home, story)
     assert [run["state"] for run in run_cli("runs", "--json").json()] == ["running", "succeeded"]
 
 
-def test_a_paused_screen_looks_no_more(run_cli: Console) -> None:
+async def test_a_paused_screen_looks_no_more_but_opens_runs(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await seen.until_shows("1 run in all")
         await seen.press("p")
         await seen.until_shows("paused")
         run_cli("run", "exec", "--", "true")
         await seen.wait(1.3)
         assert "1 run in all" in seen.text
-        await seen.press("p")
+        await seen.press("enter")
+        await seen.until_shows("paused", "Record")  # what is opened is shown all the same
+        await seen.press("escape", "p")
         await seen.until_shows("2 runs in all")
-
-    look(run_cli.home, story, (80, 24))
 
 
 def test_gpus_show_what_is_used_and_whose_they_are(
@@ -238,7 +250,7 @@ def test_gpus_show_what_is_used_and_whose_they_are(
     number = run_cli.detach("sh", "-c", WAITS, flags=("--gpu", "0", "--gpu-memory", "12000"), env=environment)
     run_cli.running(number)
     standin.show(Machine((busy, lost, idle)))
-    lines = standin.ask(shown_at, str(run_cli.home), (120, 40), "GiB free", "RUNNING")
+    lines = standin.ask(shown_after, run_cli.home, ((), ("GiB free", "RUNNING")))
     row = next(line for line in lines if line.startswith("0 Tesla T4"))
     assert row.split()[-7:] == ["0.0", "GiB", "free", "t4", "97%", "71", str(number)]
     width = row.index("│") - row.index("▒")
@@ -254,40 +266,29 @@ def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_p
     run_cli("run", "exec", "--label", "there", "--", "true")
     standin = StandIn(tmp_path)
     standin.show(Machine((t4(), t4("GPU-b")), delay_ms=200))
-    lines = standin.ask(shown_at, str(run_cli.home), (80, 24), "there", "reading GPUs")
+    lines = standin.ask(shown_after, run_cli.home, ((), ("there", "reading GPUs")), size=(80, 24))
     assert any("RECENT" in line for line in lines)
 
 
-def test_a_disk_that_is_nearly_full_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_is_nearly_full_is_said_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with small_disk(tmp_path / "small", "size=64m") as disk:
         monkeypatch.setenv("KGOPS_HOME", str(disk.path))
         console = Console(disk.path, tmp_path)
         console("run", "exec", "--", "true")
-
-        async def story(seen: Seen) -> None:
+        async with open_screens(disk.path) as seen:
             await seen.until_shows("less than 256 MiB free on the disk of")
-
-        look(disk.path, story)
         console.close()
 
 
-def test_a_database_that_cannot_be_read_is_named_with_what_to_do(home: Path) -> None:
-    (home / "kgops.db").write_bytes(b"no database at all " * 500)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("is damaged", "doctor --rebuild")
-        await seen.press("question_mark")
-        await seen.until_shows("KEYS HERE")
-
-    look(home, story, (300, 30))
-
-
-def test_a_run_opened_while_paused_is_shown_all_the_same(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("p", "enter")
-        await seen.until_shows("paused", "Record")
-
-    look(run_cli.home, story)
+@pytest.mark.parametrize(("oom_attempts", "sign"), [(0, "✓"), (1, "▼")])
+def test_a_run_of_another_host_has_the_sign_it_has_there(oom_attempts: int, sign: str) -> None:
+    run = {"workload": "train", "state": "succeeded", "label": "x", "oom_attempts": oom_attempts}
+    mirror = Mirror()
+    mirror.read(json.dumps({"type": "hello", "protocol": PROTOCOL, "kgops": "0.1.0"}).encode())
+    picture = {"type": "picture", "host": {"host": {"problem": None}}, "run": {"4": run}}
+    mirror.read(json.dumps(picture).encode())
+    state = HostState("lab1", "lab1", "live", heard_at=1e9, tables=mirror.tables)
+    (row,) = (row for row in rows([state], 120, 1e9) if row.key == ("run", "lab1", 4))
+    assert f"{sign} succeeded" in "".join(piece.text for piece in row.pieces)

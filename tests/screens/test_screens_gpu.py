@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from driving import Console, identity_in
 from nvml_standin import Machine, Slice, StandIn, a100, cuda_build, t4
-from screen_driving import Seen, look
+from screen_driving import Step, shown_after
 
 from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
 from kgops.gpus.readings import GpuReading, NvmlProblem, silent_gpu
@@ -37,18 +37,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def after(home: str, keys: tuple[str, ...], *texts: str, size: tuple[int, int] = (120, 40)) -> list[str]:
-    """Lines after those keys on the dashboard, once the texts are there: for a child that sees other GPUs."""
-    found: list[str] = []
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("who")
-        await seen.press(*keys)
-        await seen.until_shows(*texts)
-        found.extend(seen.lines())
-
-    look(Path(home), story, size)
-    return found
+OPENED: Step = ((), ("who",))
 
 
 def test_one_key_says_who_is_on_gpu_1(
@@ -57,7 +46,8 @@ def test_one_key_says_who_is_on_gpu_1(
     busy = replace(t4("GPU-b", used_mib=14_600, processes=((child.pid, 14_500),)), busy=((child.pid, 98),))
     standin.show(Machine((t4("GPU-a"), busy)))
     for keys in (("1",), ("home", "down", "enter")):
-        lines = standin.ask(after, str(run_cli.home), keys, "GPU 1 · Tesla T4", str(child.pid), size=(80, 24))
+        page = (keys, ("GPU 1 · Tesla T4", str(child.pid)))
+        lines = standin.ask(shown_after, run_cli.home, OPENED, page, size=(80, 24))
         row = next(line.split() for line in lines if line.split()[:1] == [str(child.pid)])
         assert row[1:4] == [ME, "14,500", "98"]
         assert row[-2:] == ["sleep", "1000"]
@@ -69,8 +59,7 @@ def test_the_run_of_a_process_opens_from_there(run_cli: Console, standin: StandI
     )
     pid = identity_in(tmp_path / "pid").pid
     standin.show(Machine((t4("GPU-a", used_mib=900, processes=((pid, 800),)),)))
-    lines = standin.ask(after, str(run_cli.home), ("0", "enter"), f"{number} exec sh", "Record")
-    assert lines
+    standin.ask(shown_after, run_cli.home, OPENED, (("0", "enter"), (f"{number} exec sh", "Record")))
 
 
 def test_slices_have_lines_of_their_own_under_their_gpu_on_both_screens(
@@ -81,57 +70,44 @@ def test_slices_have_lines_of_their_own_under_their_gpu_on_both_screens(
         Slice(1, "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "MIG-b", 20096, 0),
     )
     standin.show(Machine((replace(a100(used_mib=700), mig=True, slices=slices),)))
-    lines = standin.ask(after, str(run_cli.home), (), "0:1", "HOST")
+    lines = standin.ask(shown_after, run_cli.home, ((), ("who", "0:1", "HOST")))
     first = next(line for line in lines if "0:0" in line)
     assert "MIG 3g.20gb" in first[:24] or "MIG 3g.2" in first
     assert "18.9 GiB free  a100-40" in first and ME in first
-    lines = standin.ask(after, str(run_cli.home), ("0",), "0:1", str(child.pid))
+    lines = standin.ask(shown_after, run_cli.home, OPENED, (("0",), ("0:1", str(child.pid))))
     row = next(line.split() for line in lines if line.split()[:1] == [str(child.pid)])
     assert "0:0" in row
-
-
-def ending(home: str, pid: int, keys: tuple[str, ...], *texts: str) -> list[str]:
-    found: list[str] = []
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("who")
-        await seen.press("0")
-        await seen.until_shows(str(pid))
-        for key in keys:
-            await seen.press(key)
-            await seen.wait(0.1)
-        await seen.until_shows(*texts)
-        found.extend(seen.lines())
-
-    look(Path(home), story)
-    return found
 
 
 def test_ending_a_process_asks_and_escape_is_no(
     run_cli: Console, standin: StandIn, child: subprocess.Popen[bytes]
 ) -> None:
     standin.show(Machine((t4(processes=((child.pid, 500),)),)))
-    asked = standin.ask(ending, str(run_cli.home), child.pid, ("T",), "y yes")
-    assert any(f"send SIGTERM to {child.pid}, sleep 1000" in line for line in asked)
-    standin.ask(ending, str(run_cli.home), child.pid, ("T", "escape"), "T end")
+    asked: Step = (("T",), (f"send SIGTERM to {child.pid}, sleep 1000", "y yes"))
+    begun = OPENED, (("0",), (str(child.pid),)), asked
+    standin.ask(shown_after, run_cli.home, *begun, (("escape",), ("T end",)))
     assert child.poll() is None
-    standin.ask(ending, str(run_cli.home), child.pid, ("T", "y"), f"sent SIGTERM to {child.pid}")
+    standin.ask(shown_after, run_cli.home, *begun, (("y",), (f"sent SIGTERM to {child.pid}",)))
     assert child.wait() == -15
 
 
 def test_a_process_that_is_not_mine_cannot_be_ended(run_cli: Console, standin: StandIn) -> None:
     standin.show(Machine((t4(processes=((999_999_999, 500),)),)))
-    lines = standin.ask(ending, str(run_cli.home), 999_999_999, ("K",), "only your own can be ended")
+    steps = OPENED, (("0",), ("999999999",)), (("K",), ("only your own can be ended",))
+    lines = standin.ask(shown_after, run_cli.home, *steps)
     assert not any("y yes" in line for line in lines)
 
 
 def test_hidden_processes_are_unknown_and_not_absent(run_cli: Console, standin: StandIn) -> None:
     unlisted = replace(t4("GPU-a", used_mib=900), fails={"nvmlDeviceGetComputeRunningProcesses_v3": 3})
     standin.show(Machine((unlisted, t4("GPU-b", used_mib=900))))
-    lines = standin.ask(after, str(run_cli.home), (), "HOST")
+    lines = standin.ask(shown_after, run_cli.home, ((), ("who", "HOST")))
     assert all("n/a" in line for line in lines if line.startswith(("0 Tesla", "1 Tesla")))
-    assert standin.ask(after, str(run_cli.home), ("0",), "n/a: the driver does not list its processes")
-    assert standin.ask(after, str(run_cli.home), ("1",), "no process is visible from here")
+    for key, told in (
+        ("0", "n/a: the driver does not list its processes"),
+        ("1", "no process is visible from here"),
+    ):
+        standin.ask(shown_after, run_cli.home, OPENED, ((key,), (told,)))
 
 
 # ---- bar and curves ----

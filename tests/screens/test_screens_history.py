@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from driving import patience
-from screen_driving import Seen, look
+from screen_driving import open_screens
 from screen_history import (
     HOSTILE,
     add,
@@ -27,25 +27,12 @@ from storage import reports
 from storage.database import Connection, transaction
 
 
-def test_before_the_first_run_it_says_what_to_do_first(kgops_home: Path) -> None:
-    async def story(seen: Seen) -> None:
-        await seen.press("h")
-        await seen.until_shows("No runs yet.", "choose a job", "kgops run")
-        await seen.press("slash", "a", "escape", "space", "d", "w", "equals_sign", "greater_than_sign")
-        assert not kgops_home.exists()  # looking makes nothing
-        await seen.press("escape")
-        await seen.until_shows("HOST")
-
-    look(kgops_home, story, (80, 24))
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 100)])
-def test_any_run_of_many_is_reached_and_no_line_stays_empty(
+async def test_any_run_of_many_is_reached_and_no_line_stays_empty(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     fill(conn, 1500)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, size) as seen:
         await opened(seen)
         await seen.until_shows("1,500 runs")
         assert shown(seen)[:3] == [1500, 1499, 1498]
@@ -67,8 +54,6 @@ def test_any_run_of_many_is_reached_and_no_line_stays_empty(
         await until_settled(seen)
         assert all(f"go {number}" in seen.text for number in shown(seen))
 
-    look(home, story, size)
-
 
 def test_only_rows_around_what_is_in_sight_are_read(home: Path, conn: Connection) -> None:
     fill(conn, 1500)
@@ -83,7 +68,7 @@ def test_only_rows_around_what_is_in_sight_are_read(home: Path, conn: Connection
 
 
 @pytest.mark.parametrize("moved", ["while they are read", "before, while others are read"])
-def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
+async def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
     home: Path, conn: Connection, monkeypatch: pytest.MonkeyPatch, moved: str
 ) -> None:
     fill(conn, 3)
@@ -100,8 +85,7 @@ def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
         return page
 
     monkeypatch.setattr(HistoryReader, "look", slow)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await seen.press("h")
         await seen.until(lambda: window(seen).key == 3, "run 3")
         screen = seen.app.screen
@@ -124,19 +108,16 @@ def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
         wanted = 2 if moved.startswith("before") else 1
         assert reads - before == wanted, "whoever holds a key would see no rows for as long"
 
-    look(home, story)
-
 
 @pytest.mark.parametrize("width", [50, 80, 120, 200])
-def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
+async def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
     home: Path, conn: Connection, width: int
 ) -> None:
     with transaction(conn):
         add(conn, 1, label=HOSTILE)
         add(conn, 2, label="plain")
         reports.change_tags(conn, 2, add=["keep"], remove=[])
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (width, 24)) as seen:
         await opened(seen)
         await seen.until_shows("plain")
         assert not {"\x1b", "\u202e"} & set(seen.text)
@@ -156,35 +137,33 @@ def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
         assert len(there) == {50: 3, 80: 6, 120: 9, 200: 9}[width]
         await seen.until(lambda: ("keep" in seen.text) == (width >= 160), "tags in the pane")
 
-    look(home, story, (width, 24))
 
-
-def test_memory_of_gpus_and_of_the_host_have_their_own_columns(home: Path, conn: Connection) -> None:
+async def test_memory_of_gpus_and_of_the_host_are_columns_that_a_click_sorts_by(
+    home: Path, conn: Connection
+) -> None:
     with transaction(conn):
         for number, gpu, host in ((1, 2_000.0, 9_000.0), (2, None, 5_000.0), (3, 3_000.0, 1_000.0)):
             add(conn, number, label="plain")
             conn.execute(
                 "UPDATE run SET peak_gpu_mib = ?, peak_host_mib = ? WHERE id = ?", (gpu, host, number)
             )
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await opened(seen)
         await seen.until_shows("GPU MiB", "host MiB")
         row = next(line for line in seen.lines() if "9,000" in line)
         assert row.split()[-2:] == ["2,000", "9,000"]
         head = next(line for line in seen.lines() if "GPU MiB" in line)
-        for name, expected in (("GPU MiB", [3, 1, 2]), ("host MiB", [1, 2, 3])):
+        for name, expected in (("GPU MiB", [3, 1, 2]), ("host MiB", [1, 2, 3]), ("host MiB", [3, 2, 1])):
             await seen.pilot.click("#columns", offset=(head.index(name), 0))
             await until_settled(seen)
             assert shown(seen) == expected
 
-    look(home, story)
 
-
-def test_a_terminal_that_grows_or_shrinks_shows_as_many_rows_as_fit(home: Path, conn: Connection) -> None:
+async def test_a_terminal_that_grows_or_shrinks_shows_as_many_rows_as_fit(
+    home: Path, conn: Connection
+) -> None:
     fill(conn, 900)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
         await seen.press("G")
         await until_settled(seen)
@@ -195,33 +174,3 @@ def test_a_terminal_that_grows_or_shrinks_shows_as_many_rows_as_fit(home: Path, 
             assert shown(seen) == list(range(shown(seen)[0], 0, -1)) or window(seen).key in shown(seen)
             assert window(seen).key == 1
             assert all("go" in line for line in seen.lines()[5:-2] if line)  # the last are edges and keys
-
-    look(home, story, (80, 24))
-
-
-def test_a_terminal_without_unicode_gets_ascii_alone(home: Path, conn: Connection) -> None:
-    fill(conn, 3)
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.press("space")
-        await seen.until_shows("1 marked")
-        assert seen.text.isascii()
-
-    look(home, story, (80, 24), unicode=False)
-
-
-def test_a_database_that_cannot_be_read_is_named_with_what_to_do(home: Path) -> None:
-    (home / "kgops.db").write_bytes(b"no database at all " * 500)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("is damaged")
-        await seen.press("h")
-        await seen.until(lambda: isinstance(seen.app.screen, History), "the history")
-        await seen.until_shows("is damaged", "doctor --rebuild")
-        await seen.press("down", "space", "slash", "a", "enter", "greater_than_sign", "G", "d")
-        await seen.until_shows("doctor --rebuild")
-        await seen.press("escape")
-        await seen.until(lambda: not isinstance(seen.app.screen, History), "the dashboard")
-
-    look(home, story, (300, 30))

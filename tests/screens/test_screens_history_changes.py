@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import open_screens
 from screen_history import (
     WAITS,
     add,
@@ -21,12 +21,11 @@ from kgops.present.listing import Listing, strictly
 from storage.database import Connection, transaction
 
 
-def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(run_cli: Console) -> None:
+async def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--label", "first", "--", "true").code == 0
     going = run_cli.detach("sh", "-c", WAITS, flags=("--label", "second"))
     run_cli.running(going)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await opened(seen)
         await seen.until_shows("2 runs", "running")
         await seen.press("down")
@@ -41,13 +40,10 @@ def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(run_cl
         await seen.until_shows("2 runs")
         assert window(seen).key == 2
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_rows_that_were_scrolled_to_stay_in_sight_when_runs_come(home: Path, conn: Connection) -> None:
+async def test_rows_that_were_scrolled_to_stay_in_sight_when_runs_come(home: Path, conn: Connection) -> None:
     fill(conn, 900)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
         await seen.until_shows("900 runs")
         window(seen).scroll_to(y=600, animate=False)  # as a wheel does: the cursor stays where it was
@@ -64,15 +60,12 @@ def test_rows_that_were_scrolled_to_stay_in_sight_when_runs_come(home: Path, con
         await until_settled(seen)
         assert shown(seen)[0] == 910
 
-    look(home, story, (80, 24))
 
-
-def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_and_wheel(
+async def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_and_wheel(
     home: Path, conn: Connection
 ) -> None:
     fill(conn, 400)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
         await until_settled(seen)
         counts = set()
@@ -93,15 +86,12 @@ def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_and_whee
             assert shown(seen) == list(expected.numbers)[-body.size.height :]
         assert {0, 4, 80, 400} < counts
 
-    look(home, story, (80, 24))
 
-
-def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Console) -> None:
+async def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--label", "ended", "--", "sh", "-c", "exit 3").code == 1
     going = run_cli.detach("sh", "-c", WAITS, flags=("--label", "going"))
     run_cli.running(going)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (140, 30)) as seen:
         await opened(seen)
         await seen.until_shows("2 runs")
         await seen.press("s")
@@ -121,17 +111,12 @@ def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Conso
         await seen.press("escape")
         await seen.until_shows("RECENT")
 
-    look(run_cli.home, story, (140, 30))
 
-
-def test_leaving_while_something_is_looked_up_leaves_nothing_open(home: Path, conn: Connection) -> None:
+async def test_leaving_while_something_is_looked_up_leaves_nothing_open(home: Path, conn: Connection) -> None:
     fill(conn, 300)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await seen.until_shows("RECENT")
         for _ in range(5):
             await seen.press("h", "greater_than_sign", "escape")
         await seen.press("h", "slash", "a", "b", "q", "escape", "escape")
         await seen.until_shows("RECENT")
-
-    look(home, story, (80, 24))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import open_screens
 from screen_history import add, busy, fill, keys, opened, shown, until_settled, window
 
 from kgops.present.listing import Listing, strictly
@@ -17,13 +17,12 @@ from storage import filters, reports, run_list
 from storage.database import Connection
 
 
-def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
+async def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
     home: Path, conn: Connection
 ) -> None:
     fill(conn, 300)
     typed = "state:failed mrr>0.3 umls workload:tr"
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await opened(seen)
         await seen.press("slash")
         for end in range(1, len(typed) + 1):
@@ -41,13 +40,12 @@ def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
         assert by_hand.count
         assert shown(seen)[0] == by_hand.numbers[0]
 
-    look(home, story)
 
-
-def test_of_keys_that_come_faster_than_answers_the_last_one_counts(home: Path, conn: Connection) -> None:
+async def test_of_keys_that_come_faster_than_answers_the_last_one_counts(
+    home: Path, conn: Connection
+) -> None:
     fill(conn, 300)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await opened(seen)
         await seen.press("slash")
         with busy(seen):
@@ -58,13 +56,12 @@ def test_of_keys_that_come_faster_than_answers_the_last_one_counts(home: Path, c
         await until_settled(seen)
         assert f"{by_hand.count} of 300 runs" in seen.lines()[0]
 
-    look(home, story)
 
-
-def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(home: Path, conn: Connection) -> None:
+async def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(
+    home: Path, conn: Connection
+) -> None:
     fill(conn, 50)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (150, 30)) as seen:
         await opened(seen)
         await seen.press("slash")
         await keys(seen, "go 4")
@@ -93,13 +90,10 @@ def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(home: Pa
         await keys(seen, "mmr>1 ")
         await seen.until_shows("no run has a metric 'mmr'; did you mean 'mrr'?")
 
-    look(home, story, (150, 30))
 
-
-def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path, conn: Connection) -> None:
+async def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path, conn: Connection) -> None:
     fill(conn, 5)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
         await seen.press("slash")
         await keys(seen, "nosuch")
@@ -108,13 +102,10 @@ def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path, conn:
         await seen.press("down", "G", "g", "space", "enter")  # there is nothing under the cursor
         assert "No run matches the filter." in seen.text
 
-    look(home, story, (80, 24))
 
-
-def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Connection) -> None:
+async def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Connection) -> None:
     fill(conn, 100)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
         await seen.press("slash")
         await keys(seen, "go")
@@ -124,18 +115,15 @@ def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Conn
         await seen.press("enter", "enter")
         await seen.until_shows("98 tracin", "Record")
 
-    look(home, story, (80, 24))
 
-
-def test_tab_completes_keys_states_and_metrics(home: Path, conn: Connection) -> None:
+async def test_tab_completes_keys_states_and_metrics(home: Path, conn: Connection) -> None:
     assert completions("mrr>0.3 wor", (), ()) == ["mrr>0.3 workload:"]
     assert completions("-ta", (), ()) == ["-tag:"]
     assert completions("test_m", ("test_mrr", "test_mean"), ()) == ["test_mrr", "test_mean"]
     assert completions("x -tag:pa", (), ("old", "paper")) == ["x -tag:paper"]
     fill(conn, 20)
     reports.change_tags(conn, 3, add=["keep"], remove=[])
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await opened(seen)
         await seen.press("slash")
         await keys(seen, "tag:")
@@ -150,16 +138,13 @@ def test_tab_completes_keys_states_and_metrics(home: Path, conn: Connection) -> 
         await seen.press("ctrl+u", "p", "e", "tab", "tab")
         await seen.until_shows("peak_gpu:  peak_host:")
 
-    look(home, story)
-
 
 # --- the order ---
 
 
-def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path, conn: Connection) -> None:
+async def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path, conn: Connection) -> None:
     fill(conn, 60)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (200, 30)) as seen:
         await opened(seen)
         history = seen.app.screen
         assert isinstance(history, History)
@@ -176,8 +161,6 @@ def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path, conn
         await seen.press("less_than_sign")
         await until_settled(seen)
         assert "why▲" in seen.text
-
-    look(home, story, (200, 30))
 
 
 @pytest.mark.parametrize("descending", [True, False])
@@ -199,25 +182,11 @@ def test_time_and_host_peak_are_sorted_by_what_the_rows_show_also_page_by_page(
         assert set(paged[len(having) :]) == set(took) - set(values)  # what has nothing there comes last
 
 
-def test_a_click_on_a_head_sorts_by_it(home: Path, conn: Connection) -> None:
+async def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(
+    home: Path, conn: Connection
+) -> None:
     fill(conn, 60)
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        head = seen.lines()[2]
-        for descending in (True, False):
-            await seen.pilot.click("#columns", offset=(head.index("took"), 0))
-            await until_settled(seen)
-            expected = [run.id for run in run_list.page(conn, sort="time", descending=descending)]
-            assert shown(seen) == expected[: len(shown(seen))]
-
-    look(home, story, (80, 24))
-
-
-def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path, conn: Connection) -> None:
-    fill(conn, 60)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
         await seen.press("z")
         await seen.until_shows("sort by which column or metric")
@@ -243,15 +212,12 @@ def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path
         await seen.press("enter")
         await seen.until_shows("took▼")
 
-    look(home, story, (80, 24))
 
-
-def test_six_keys_show_the_best_metric_of_the_week(home: Path, conn: Connection) -> None:
+async def test_six_keys_show_the_best_metric_of_the_week(home: Path, conn: Connection) -> None:
     for number, mrr in ((1, 0.1), (2, 0.5), (3, 0.9), (4, 0.3)):
         add(conn, number, mrr=mrr)
     conn.execute("UPDATE run SET submitted_at = submitted_at - 8 * 86400 WHERE id = 3")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (100, 40)) as seen:
         await seen.until_shows("RECENT")
         await seen.press("h", "W", "z")
         await seen.until_shows("sort by which column or metric?", "3 of 4 runs")
@@ -260,14 +226,11 @@ def test_six_keys_show_the_best_metric_of_the_week(home: Path, conn: Connection)
         await seen.press("W")
         await seen.until(lambda: shown(seen) == [3, 2, 4, 1], "all runs, best first")
 
-    look(home, story, (100, 40))
 
-
-def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Console) -> None:
+async def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Console) -> None:
     for label in ("here", "there"):
         run_cli("run", "exec", "--label", label, "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (100, 40)) as seen:
         await seen.until_shows("RECENT")
         await seen.press("h")
         await seen.until_shows("2 runs")
@@ -291,15 +254,12 @@ def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Co
         await seen.until_shows("far is dropped")
         await seen.press("full_stop")
         await seen.until_shows("1 of 2 runs")
-
-    look(run_cli.home, story, (100, 40))
     assert run_cli("runs", "--saved", "far").code == 2
 
 
-def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connection) -> None:
+async def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connection) -> None:
     fill(conn, 20)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (120, 40)) as seen:
         await opened(seen)
         await seen.press("slash")
         await keys(seen, "nosuch>5")
@@ -316,5 +276,3 @@ def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connection) -
         assert 0 < by_time.count < 20
         assert shown(seen) == list(by_time.numbers)
         assert "no run has a metric" not in seen.text
-
-    look(home, story, (120, 40))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import open_screens
 from screen_history import (
     WAITS,
     fill,
@@ -24,10 +24,9 @@ from storage import reports
 from storage.database import Connection
 
 
-def test_marks_stay_whatever_is_shown(home: Path, conn: Connection) -> None:
+async def test_marks_stay_whatever_is_shown(home: Path, conn: Connection) -> None:
     fill(conn, 20)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
         await seen.press("space", "down", "space")
         await seen.until_shows("2 marked")
@@ -46,16 +45,13 @@ def test_marks_stay_whatever_is_shown(home: Path, conn: Connection) -> None:
         await seen.until_shows("20 runs")
         assert [line.split()[1] for line in seen.lines() if line.startswith("●")] == ["18"]
 
-    look(home, story, (80, 24))
-
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_before_a_deletion_runs_that_the_filter_hides_are_counted(
+async def test_before_a_deletion_runs_that_the_filter_hides_are_counted(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     fill(conn, 20)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, size) as seen:
         await opened(seen)
         await seen.press("space", "space", "space")
         await seen.until_shows("3 marked")
@@ -70,17 +66,14 @@ def test_before_a_deletion_runs_that_the_filter_hides_are_counted(
         await seen.press("n")
         await seen.until_gone("not shown here")
 
-    look(home, story, size)
 
-
-def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> None:
+async def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> None:
     for _ in range(3):
         assert run_cli("run", "exec", "--", "true").code == 0
     folders = {number: run_cli.folder(number) for number in (1, 2, 3)}
     going = run_cli.detach("sh", "-c", WAITS)
     run_cli.running(going)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await opened(seen)
         await seen.until_shows("4 runs")
         await seen.press("space", "space", "space")
@@ -104,15 +97,12 @@ def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> None:
         assert shown(seen) == [4]
         await seen.press("d")
         await seen.until_shows("stop unfinished runs first")
-
-    look(run_cli.home, story)
     assert run_cli.running(going)
 
 
-def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connection) -> None:
+async def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connection) -> None:
     fill(conn, 30)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (130, 30)) as seen:
         await opened(seen)
         await seen.press("slash")
         await keys(seen, "state:failed")
@@ -136,11 +126,9 @@ def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connect
         await seen.until_shows("is not a valid tag")
         assert reports.tags(conn, 5) == ["paper"]
 
-    look(home, story, (130, 30))
-
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
-def test_what_is_shown_or_marked_is_written_to_a_new_file(
+async def test_what_is_shown_or_marked_is_written_to_a_new_file(
     home: Path, conn: Connection, tmp_path: Path, ending: str
 ) -> None:
     fill(conn, 700)
@@ -152,7 +140,7 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         with path.open(newline="") as file:
             return [int(row["id"]) for row in csv.DictReader(file)]
 
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (150, 30)) as seen:
         await opened(seen)
         await seen.press("slash")
         await keys(seen, "mrr>0.2")
@@ -177,16 +165,13 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         await seen.until_shows("2 runs written to")
         assert len(numbers()) == 2
 
-    look(home, story, (150, 30))
-
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
-def test_marks_of_runs_deleted_elsewhere_are_forgotten(run_cli: Console, ending: str) -> None:
+async def test_marks_of_runs_deleted_elsewhere_are_forgotten(run_cli: Console, ending: str) -> None:
     for _ in range(4):
         run_cli("run", "exec", "--", "true")
     path = run_cli.cwd / f"out.{ending}"
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (150, 30)) as seen:
         await opened(seen)
         await seen.until_shows("4 runs")
         await seen.press("space", "space", "space")
@@ -204,6 +189,4 @@ def test_marks_of_runs_deleted_elsewhere_are_forgotten(run_cli: Console, ending:
         await seen.until_shows("1 marked", "2 runs")
         await seen.press("equals_sign")
         await seen.until_shows("mark 2 to 8 runs")
-
-    look(run_cli.home, story, (150, 30))
     assert path.read_text().count("succeeded") == 1

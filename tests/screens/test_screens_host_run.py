@@ -1,8 +1,9 @@
-"""The page of a run on a host: its curves and its log come from where it is, and what a host says is checked."""
+"""A new run on a host, and the page of one: its curves and its log come from there, and what a host says is checked."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -10,14 +11,16 @@ from typing import Any
 
 import pytest
 from driving import patience
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 from screen_picture import picture
 from ssh_server import Lab, needs_ssh
 from test_screens_hosts import point_at
+from test_screens_new_run import turn, write
 
 from kgops.hosts.protocol import PROTOCOL
 from kgops.hosts.run_mirror import LogCopy
 from screens.host_run import HostRun
+from screens.widgets.lines import Lines
 
 pytestmark = needs_ssh
 
@@ -40,7 +43,7 @@ async def open_run(seen: Seen, number: int, label: str) -> None:
     await seen.press("enter")
 
 
-def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(lab: Lab) -> None:
+async def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(lab: Lab) -> None:
     lab.add("lab1")
     there, flag = lab.there("lab1"), lab.folder / "on"
     patterns = ("--metric-regex", r"loss (?P<loss>[0-9.]+) step (?P<step>[0-9]+)")
@@ -48,8 +51,7 @@ def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(la
         sys.executable, "-c", WRITES, str(flag), flags=("--label", "far", "--tag", "paper", *patterns)
     )
     there.running(number)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await open_run(seen, number, "far")
         await seen.until_shows(
             f"lab1:{number} exec far", "running", "CURVES", "loss", "said there", "�[2Jescaped"
@@ -63,10 +65,8 @@ def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(la
         await seen.press("escape")
         await seen.until_shows("1 of 1 answer")
 
-    look(lab.console.home, story)
 
-
-def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
+async def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.add("lab1")
@@ -82,8 +82,7 @@ def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
         add(copy, *line)
 
     monkeypatch.setattr(LogCopy, "add", slow)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await open_run(seen, number, "far")
         await seen.until_shows("said there")
         page = seen.app.screen
@@ -100,15 +99,12 @@ def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
         flag.with_name("on2").touch()
         await seen.until_shows("1 of 1 answer")
 
-    look(lab.console.home, story)
 
-
-def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> None:
+async def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> None:
     lab.add("lab1")
     done = lab.there("lab1")("run", "exec", "--label", "long", "--", "seq", "-f", "line %.0f", "200000")
     assert done.code == 0, done.err
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await open_run(seen, 1, "long")
         await seen.until_shows("line 200000", "MiB of earlier lines")
         await seen.press("l", "slash", *"20000", "enter")
@@ -124,10 +120,8 @@ def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> 
         await seen.press("end")
         await seen.until_shows("line 200000", "of 200,000 lines")
 
-    look(lab.console.home, story)
 
-
-def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
+async def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kgops.hosts.watch._SILENT_S", 3.0)
@@ -135,8 +129,7 @@ def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
     there = lab.there("lab1")
     number = there.detach("sh", "-c", "echo hello; sleep 1000", flags=("--label", "long"))
     there.running(number)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await open_run(seen, number, "long")
         await seen.until_shows("hello", "Record")
         await seen.press("shift+tab")
@@ -154,8 +147,6 @@ def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
         await seen.press("R")
         await seen.until_gone("does not answer")
 
-    look(lab.console.home, story)
-
 
 @pytest.mark.parametrize(
     "said",
@@ -168,7 +159,7 @@ def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
         '{"type": "curves"}',
     ),
 )
-def test_a_host_that_lies_about_a_run_is_named_and_shows_nothing(lab: Lab, said: str) -> None:
+async def test_a_host_that_lies_about_a_run_is_named_and_shows_nothing(lab: Lab, said: str) -> None:
     feed = '{"type": "picture", "run": {"3": {"label": "odd", "state": "running"}}}'
     lab.add(
         "lab1",
@@ -178,11 +169,39 @@ case "$*" in *--run*) echo '{said}{chr(10)}{{"type": "shown"}}';; *) echo '{feed
 exec sleep 1000
 """,
     )
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await open_run(seen, 3, "odd")
         await seen.until_shows("what it says of the run cannot be read")
         await seen.press("escape")
         await seen.until_shows("1 of 1 answer")
 
-    look(lab.console.home, story)
+
+async def test_n_on_the_hosts_screen_starts_a_job_on_the_host_under_the_cursor(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.add("lab2")
+    async with open_screens(lab.console.home, (160, 50)) as seen:
+        await seen.press("H")
+        await seen.until_shows("2 of 2 answer", "n new run")
+        seen.app.screen.query_one("#body", Lines).point_at(("host", "lab2"))
+        await seen.press("n")
+        await seen.until_shows("lab2 plans it when it starts", "--host lab2")
+        assert seen.row_of("where").split()[1] == "lab2"
+        await seen.go_to("where")
+        await seen.press("backspace")
+        await seen.until_shows("to spare")
+        assert "this machine" in seen.row_of("where")
+        await turn(seen, "where", "lab2")
+        await write(seen, "num_epochs", "1")
+        await write(seen, "embedding_dim", "16")
+        await seen.until_shows("--host lab2")
+        await seen.press("y")
+        await seen.until_shows("sent to the terminal: ")
+        await seen.press("x")
+        await seen.until_shows("start it on lab2?")
+        await seen.press("y")
+        await seen.until(lambda: isinstance(seen.app.screen, HostRun), "the run's screen")
+        await seen.until_shows("lab2:1 ", "started run lab2:1")
+        dry = lab.kgops(*shlex.split(seen.app.clipboard)[1:], "--dry-run", "--json")
+        assert dry.code == 0, dry.err
+    assert lab.there("lab2").ended(1).state == "succeeded"
+    assert lab.there("lab1")("runs", "--json").json() == []

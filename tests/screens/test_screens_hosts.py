@@ -12,13 +12,12 @@ from functools import partial
 import pytest
 from driving import Terminal, wait_for
 from nvml_standin import Machine, t4
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 from ssh_server import Lab, needs_ssh
 from terminal_cells import shows
 
 from kgops.supervisor import locks
 from kgops.supervisor.run_folder import RunFolder
-from screens.hosts import Hosts
 from screens.widgets.lines import Lines
 
 pytestmark = needs_ssh
@@ -28,12 +27,11 @@ HANGS = "#!/bin/sh\nexec sleep 1000\n"
 NO_KGOPS = "#!/bin/sh\nexit 127\n"
 
 
-def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
+async def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
     for name in ("lab1", "lab2"):
         lab.add(name, ONE)
         lab.there(name)("run", "exec", "--label", f"of {name}", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await seen.until_shows("No runs yet")
         await seen.press("H")
         await seen.until_shows("2 of 2 answer", "of lab1", "of lab2")
@@ -46,20 +44,17 @@ def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
         await seen.press("escape")
         await seen.until_shows("No runs yet")
 
-    look(lab.console.home, story)
-
 
 def point_at(seen: Seen, host: str, run: int) -> None:
     seen.app.screen.query_one("#body", Lines).point_at(("run", host, run))
 
 
-def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) -> None:
+async def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) -> None:
     lab.add("lab1")
     there = lab.there("lab1")
     number = there.detach("sleep", "1000", flags=("--label", "long"))
     there.running(number)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await seen.press("H")
         await seen.until_shows("1 of 1 answer", "long", "running")
         point_at(seen, "lab1", number)
@@ -76,8 +71,6 @@ def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) ->
         await seen.until_shows(f"started run lab1:{number + 1} with the job of run lab1:{number}")
         there.running(number + 1)
 
-    look(lab.console.home, story)
-
 
 def tones_of(body: Lines) -> set[str]:
     """Of the words about lab1's GPU."""
@@ -85,15 +78,14 @@ def tones_of(body: Lines) -> set[str]:
     return {piece.tone for piece in row.pieces if piece.text.strip()} - {"edge"}
 
 
-def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
+async def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kgops.hosts.watch._SILENT_S", 3.0)
     lab.add("lab1", ONE)
     lab.add("hangs", program=HANGS)
     lab.add("bare", program=NO_KGOPS)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await seen.press("H")
         await seen.until_shows("1 of 3 answer", "hangs  connecting …", "bare  does not answer: ")
         body = seen.app.screen.query_one("#body", Lines)
@@ -110,13 +102,10 @@ def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
         await seen.press("escape", "R")
         await seen.until_shows("1 of 3 answer")
 
-    look(lab.console.home, story)
 
-
-def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> None:
+async def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> None:
     lab.add("lab1", ONE)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await seen.press("H")
         await seen.until_shows("1 of 1 answer", "7,000/14,909")
         seen.app.screen.query_one("#body", Lines).point_at(("gpu", "lab1", "0"))
@@ -127,10 +116,8 @@ def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> None:
         await seen.press("enter")
         await seen.until_gone("command")
 
-    look(lab.console.home, story)
 
-
-def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(lab: Lab) -> None:
+async def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(lab: Lab) -> None:
     lab.add("lab1", ONE)
     there = lab.there("lab1")
     for _ in range(2):
@@ -139,17 +126,14 @@ def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(
         "sleep", "1000", flags=("--label", "holds", "--gpu", "0", "--exclusive"), env=lab.driver("lab1")
     )
     number = there.detach("true", flags=("--label", "waits", "--gpu", "0"), env=lab.driver("lab1"))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home, (124, 40)) as seen:
         await seen.press("H")
         await seen.until_shows("! run 2: failed", "(and 1 more)", "waits  (waits for ")
         (row,) = (line for line in seen.lines() if line.split()[:2] == ["lab1", str(number)])
         assert "queued" in row
 
-    look(lab.console.home, story, (124, 40))
 
-
-def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) -> None:
+async def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) -> None:
     lab.add("lab1")
     there = lab.there("lab1")
     number = there.detach("sleep", "1000", flags=("--label", "long"))
@@ -159,24 +143,12 @@ def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) 
     wait_for(lambda: not locks.is_held(lock) or None, "the supervisor's end")
     checked = lab.kgops("hosts", "check")
     assert "states of runs may be outdated" in checked.out
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(lab.console.home) as seen:
         await seen.press("H")
         await seen.until_shows("states of runs may be outdated", "? running")
         await seen.press("R")
         await seen.until_gone("may be outdated")
         await seen.until_shows("› running")
-
-    look(lab.console.home, story)
-
-
-def test_without_a_host_the_screen_says_how_to_name_one(lab: Lab) -> None:
-    async def story(seen: Seen) -> None:
-        await seen.press("H")
-        await seen.until_shows("No host is named yet", "kgops hosts add lab1 user@host")
-        assert isinstance(seen.app.screen, Hosts)
-
-    look(lab.console.home, story)
 
 
 def _is_there(terminal: Terminal, text: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from driving import Console
 from records import add
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 
 from kgops.present import influences as finding
 from kgops.settings import Home
@@ -47,12 +47,11 @@ async def opened(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_what_was_found_is_shown_with_readable_labels_and_scores(
+async def test_what_was_found_is_shown_with_readable_labels_and_scores(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     traced(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, size) as seen:
         await opened(seen)
         best = next(line for line in seen.lines() if "+0.75" in line)
         assert "Myanmar · meets in organisations · indonesia" in best
@@ -60,23 +59,23 @@ def test_what_was_found_is_shown_with_readable_labels_and_scores(
         assert all(char not in seen.text for char in "\x1b\u202e")
         assert "[bold]x[/]" in seen.text
 
-    look(home, story, size)
-
 
 def test_of_a_model_its_own_newest_influences_are_shown(home: Path, conn: Connection) -> None:
-    """Not the newest of another model."""
+    """Not the newest of another model; of any, not those of a newer run that traced nothing."""
+    traced(conn)
     now = time.time()
     for number, of in ((2, 9), (3, 9), (4, 8)):
         known = {"workload": "tracin", "label": f"of {of}", "submitted_at": now}
         add(conn, number, **known, folder=f"000{number}-tracin", job={"tracin": {"run": of}})
     shown = [finding.newest(Home(home), of) for of in (9, 8, 7)]
-    assert [one and one.id for one in shown] == [3, 4, None]
+    assert [one and one.id for one in (*shown, finding.newest(Home(home)))] == [3, 4, None, 1]
 
 
-def test_keys_show_one_side_one_relation_or_what_has_certain_words(home: Path, conn: Connection) -> None:
+async def test_keys_show_one_side_one_relation_what_has_certain_words_or_another_test(
+    home: Path, conn: Connection
+) -> None:
     traced(conn)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await opened(seen)
         await seen.press("o")
         await seen.until_gone("-0.5")
@@ -89,34 +88,15 @@ def test_keys_show_one_side_one_relation_or_what_has_certain_words(home: Path, c
         await seen.press(*"myanmar", "enter")
         await seen.until_shows("1 of 3: proponents and opponents, with myanmar")
         assert "+0.25" not in seen.text
-
-    look(home, story)
-
-
-def test_a_test_triple_that_failed_says_why(home: Path, conn: Connection) -> None:
-    traced(conn)
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
         await seen.press("down")
         await seen.until_shows("NO INFLUENCES", "atlantis is not in the training triples")
 
-    look(home, story)
 
-
-def test_a_newer_run_that_traced_nothing_hides_no_influences(home: Path, conn: Connection) -> None:
-    traced(conn)
-    add(conn, 2, workload="tracin", label="stopped", folder="0002-tracin", submitted_at=time.time())
-    run = finding.newest(Home(home))
-    assert run is not None and run.id == 1
-
-
-def test_a_run_is_followed_until_it_ends(run_cli: Console, conn: Connection) -> None:
+async def test_a_run_is_followed_until_it_ends(run_cli: Console, conn: Connection) -> None:
     script = "while [ ! -e gate ]; do sleep 0.05; done"
     number = run_cli.detach("sh", "-c", script)
     run_cli.running(number)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("1 exec")
         await seen.press("i")
         await seen.until_shows("no TracIn run yet")
@@ -129,5 +109,3 @@ def test_a_run_is_followed_until_it_ends(run_cli: Console, conn: Connection) -> 
         (run_cli.cwd / "gate").touch()
         await seen.until_shows("2  burma · ngo · indonesia")
         await seen.until_gone("running")
-
-    look(run_cli.home, story)

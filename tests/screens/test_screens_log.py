@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 
 from screens.run_log import RunLog
 from screens.widgets.log_lines import LogLines
@@ -49,11 +50,10 @@ def marked(seen: Seen) -> object:
     return keys[0] if keys else None
 
 
-def test_it_shows_the_end_and_grows_with_the_run_until_somebody_goes_up(run_cli: Console) -> None:
+async def test_it_shows_the_end_and_grows_with_the_run_until_somebody_goes_up(run_cli: Console) -> None:
     script = "seq -f 'line %.0f' 1000; " + GATE + "echo after the gate"
     run_cli.running(run_cli.detach("sh", "-c", script))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await open_log(seen)
         await seen.until_shows("line 1000", "following, 1,000 lines")
         await seen.press("pageup")
@@ -67,13 +67,10 @@ def test_it_shows_the_end_and_grows_with_the_run_until_somebody_goes_up(run_cli:
         await seen.press("home")
         await seen.until_shows("line 1\nline 2\n", "1 to ")
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cli: Console) -> None:
+async def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cli: Console) -> None:
     with_log(run_cli, "".join("The Needle\n" if i in (50, 70) else f"hay {i}\n" for i in range(200)))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await open_log(seen)
         await seen.until_shows("hay 199")
         await search(seen, "needle")  # no capitals: none are told apart
@@ -89,28 +86,24 @@ def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cl
         await search(seen, "needle in Needles")
         await seen.until_shows("no line contains needle in Needles")
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_a_pattern_between_slashes_is_one_and_a_broken_one_is_said_to_be_none(run_cli: Console) -> None:
+async def test_a_pattern_between_slashes_is_one_and_a_broken_one_is_said_to_be_none(run_cli: Console) -> None:
     with_log(run_cli, "".join(f"loss 0.{i:03d}\n" for i in range(300)))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await open_log(seen)
         await search(seen, "/0.1[0]5$/")
         await seen.until(lambda: marked(seen) == 105, "the line of the pattern")
         await search(seen, "/(/")
         await seen.until_shows("invalid pattern /(/")
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_from_the_errors_alone_back_to_all_lines_one_stands_where_the_error_is(run_cli: Console) -> None:
+async def test_from_the_errors_alone_back_to_all_lines_one_stands_where_the_error_is(
+    run_cli: Console,
+) -> None:
     some = [f"step {i}" for i in range(400)]
     some[100], some[300], some[350] = "UserWarning: slow", "ValueError: no", "error again"
     with_log(run_cli, "\n".join(some))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await open_log(seen)
         await seen.until_shows("step 399")
         await seen.press("L")
@@ -127,10 +120,10 @@ def test_from_the_errors_alone_back_to_all_lines_one_stands_where_the_error_is(r
         await seen.until_shows("UserWarning: slow")
         assert marked(seen) == 100
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_nothing_in_a_log_is_markup_or_an_escape_and_wide_signs_keep_their_columns(run_cli: Console) -> None:
+async def test_nothing_in_a_log_is_markup_or_an_escape_and_wide_signs_keep_their_columns(
+    run_cli: Console,
+) -> None:
     odd: list[str | bytes] = [
         b"\x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]b[/bold] [@click=app.quit]x[/]",
         "日本語" * 40 + " end",
@@ -140,8 +133,7 @@ def test_nothing_in_a_log_is_markup_or_an_escape_and_wide_signs_keep_their_colum
         b"x" * 300 + b" far right",
     ]
     with_log(run_cli, b"\n".join(o if isinstance(o, bytes) else o.encode() for o in odd) + b"\n")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await open_log(seen)
         await seen.until_shows("[bold]b[/bold] [@click=app.quit]x[/]", HEBREW, "99% done")
         assert not {"\x1b", "\x07", "\u202e", "\r"} & set(seen.text)
@@ -156,26 +148,18 @@ def test_nothing_in_a_log_is_markup_or_an_escape_and_wide_signs_keep_their_colum
             await seen.press("left")
         await seen.until_shows("99% done")
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_a_log_that_cannot_be_read_is_no_crash(run_cli: Console) -> None:
+async def test_a_log_that_cannot_be_read_is_no_crash(run_cli: Console) -> None:
     with_log(run_cli, "x\n")
     log = run_cli.folder(1) / "worker.log"
-    log.unlink()
-
-    async def story(seen: Seen) -> None:
-        await open_log(seen)
-        await seen.until_shows("no output")
-
-    look(run_cli.home, story, (80, 24))
-    log.symlink_to("/etc/hostname")
-
-    async def another(seen: Seen) -> None:
-        await open_log(seen)
-        await seen.until_shows("the log cannot be read")
-
-    look(run_cli.home, another, (80, 24))
-    log.unlink()
-    os.mkfifo(log)  # whoever opens one waits for a writer
-    look(run_cli.home, another, (80, 24))
+    cases: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: None, "no output"),
+        (lambda: log.symlink_to("/etc/hostname"), "the log cannot be read"),
+        (lambda: os.mkfifo(log), "the log cannot be read"),  # whoever opens one waits for a writer
+    )
+    for put, told in cases:
+        log.unlink(missing_ok=True)
+        put()
+        async with open_screens(run_cli.home, (80, 24)) as seen:
+            await open_log(seen)
+            await seen.until_shows(told)

@@ -6,13 +6,9 @@ import shlex
 from pathlib import Path
 
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 
-from kgops.present.drafts import Draft, job_of
-from kgops.present.what_if import WhatIf, step
-from kgops.settings import Home
 from screens.new_run import NewRun
-from screens.widgets.lines import Lines
 
 
 async def opened(seen: Seen) -> NewRun:
@@ -23,18 +19,8 @@ async def opened(seen: Seen) -> NewRun:
     return screen
 
 
-async def go_to(seen: Seen, key: str) -> None:
-    body = seen.app.screen.query_one("#body", Lines)
-    await seen.press("home")
-    for _ in range(len(body.rows)):
-        if body.key == key:
-            return
-        await seen.press("down")
-    raise AssertionError(f"there is no row {key}:\n{seen.text}")
-
-
 async def write(seen: Seen, key: str, text: str) -> None:
-    await go_to(seen, key)
+    await seen.go_to(key)
     await seen.press("enter")
     await seen.until_shows("· esc")
     for char in ("ctrl+u", *text):
@@ -45,7 +31,7 @@ async def write(seen: Seen, key: str, text: str) -> None:
 
 async def turn(seen: Seen, key: str, until: str, *, by: str = "right", most: int = 30) -> None:
     """Presses the arrow until the row's value is that."""
-    await go_to(seen, key)
+    await seen.go_to(key)
     for _ in range(most):
         if until in seen.row_of({"num_epochs": "epochs"}.get(key, key))[:40].split():
             return
@@ -62,12 +48,12 @@ def a_graph(folder: Path, triples: int = 60) -> Path:
     return folder
 
 
-def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
+async def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await opened(seen)
         assert "nations" in seen.row_of("data")
         assert "to spare" in seen.row_of("PLAN")
-        await go_to(seen, "batch_size")
+        await seen.go_to("batch_size")
         await seen.press("right")
         await seen.until_shows("kgops train --dataset nations --batch-size 512")
         await seen.press("backspace")
@@ -77,13 +63,11 @@ def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> Non
         await seen.press("e", *"48", "enter")
         await seen.until_shows("kgops train --dataset nations --batch-size 48")
 
-    look(run_cli.home, story, (80, 24))
 
-
-def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_started(
+async def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_started(
     run_cli: Console,
 ) -> None:
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (160, 40)) as seen:
         await opened(seen)
         await turn(seen, "gpu", "t4")
         await seen.until_shows("on Tesla T4", "what-if")
@@ -104,13 +88,11 @@ def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_sta
         planned = run_cli(*words[1:])
         assert planned.code == 0 and "Tesla T4" in planned.out
 
-    look(run_cli.home, story, (160, 40))
 
-
-def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second_key_forces_it(
+async def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second_key_forces_it(
     run_cli: Console,
 ) -> None:
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (160, 40)) as seen:
         await opened(seen)
         await write(seen, "embedding_dim", "40000")
         await seen.until_shows("does not fit")
@@ -119,11 +101,9 @@ def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second_key_f
         await seen.until_shows("needs about", "which has")
         assert run_cli.run(1) is None
 
-    look(run_cli.home, story, (160, 40))
 
-
-def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
+async def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
+    async with open_screens(run_cli.home) as seen:
         await opened(seen)
         await turn(seen, "workload", "exec")
         await seen.until_shows("command: the command is missing")
@@ -138,13 +118,11 @@ def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
         await seen.until_shows("1 exec", "succeeded")
         await seen.press("escape")
         await seen.until_shows("RECENT")
-
-    look(run_cli.home, story)
     assert run_cli.ended(1).state == "succeeded"
 
 
-def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
+async def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
+    async with open_screens(run_cli.home) as seen:
         await opened(seen)
         await write(seen, "num_epochs", "many")
         await seen.until_shows("PLAN  epochs: expected a whole number, found 'many'")
@@ -156,18 +134,15 @@ def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
         assert "start this run" not in seen.text
         await seen.press("backspace")
         await seen.until_shows("to spare")
-
-    look(run_cli.home, story)
     assert run_cli.run(1) is None
 
 
-def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path: Path) -> None:
+async def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path: Path) -> None:
     folder = a_graph(tmp_path / "graphs" / "robokop")
     a_graph(tmp_path / "graphs" / "robots")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (200, 40)) as seen:
         await opened(seen)
-        await go_to(seen, "data")
+        await seen.go_to("data")
         await seen.press("enter")
         await seen.until_shows("esc cancels")
         await seen.press("ctrl+u")
@@ -178,50 +153,32 @@ def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path
         await seen.press("k", "tab", "enter")
         await seen.until_shows(f"--train {folder}/train.txt", "to spare")
 
-    look(run_cli.home, story, (200, 40))
 
-
-def test_the_command_to_copy_starts_the_same(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await turn(seen, "data", "umls")
-        await turn(seen, "num_epochs", "200")
-        await seen.until_shows("kgops train --dataset umls --num-epochs 200")
-        await seen.press("y")
-        await seen.until_shows("sent to the terminal: ")
-        assert seen.app.clipboard == "kgops train --dataset umls --num-epochs 200 --profile cpu"
-        words = shlex.split(seen.app.clipboard)
-        assert "umls" in run_cli(*words[1:], "--dry-run").out
-
-    look(run_cli.home, story)
-
-
-def test_data_of_earlier_runs_come_first_and_runs_can_be_traced(run_cli: Console, tmp_path: Path) -> None:
+async def test_data_of_earlier_runs_come_first_and_runs_can_be_traced(
+    run_cli: Console, tmp_path: Path
+) -> None:
     folder = a_graph(tmp_path / "mine")
     train = ("run", "train", "--train", folder / "train.txt", "--num-epochs", "1", "--embedding-dim", "16")
     run_cli(*train, "--embedding-height", "4", "--embedding-width", "4", "--checkpoint-frequency", "1")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (200, 40)) as seen:
         await opened(seen)
         assert str(folder) in seen.row_of("data")
         await seen.until_shows("time: ", "from 1 run here")
         await turn(seen, "workload", "tracin")
         await seen.until_shows("kgops tracin --run 1")
 
-    look(run_cli.home, story, (200, 40))
 
-
-def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: Path) -> None:
+async def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: Path) -> None:
     folder = a_graph(tmp_path / "large", 150_000)
 
     def is_counted() -> bool:
         return (run_cli.home / "counts.json").exists() and "large" in _counted(run_cli.home)
 
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (120, 40)) as seen:
         screen = await opened(seen)
-        await go_to(seen, "data")
+        await seen.go_to("data")
         screen._change(screen._draft.with_field("data", str(folder)))
-        await go_to(seen, "num_epochs")
+        await seen.go_to("num_epochs")
         await seen.press("right")
         assert "200" in seen.row_of("epochs")
         assert not is_counted(), "a key waited for the triples"
@@ -231,32 +188,15 @@ def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: 
         await seen.until_shows("kgops train --dataset")  # other data do not wait for these
         assert not is_counted()
 
-    look(run_cli.home, story, (120, 40))
-
 
 def _counted(home: Path) -> str:
     return (home / "counts.json").read_text()
 
 
-def test_names_of_folders_are_text_and_nothing_else(run_cli: Console, tmp_path: Path) -> None:
+async def test_names_of_folders_are_text_and_nothing_else(run_cli: Console, tmp_path: Path) -> None:
     folder = a_graph(tmp_path / "a\x1b[31mred [bold]b\u202e")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (200, 40)) as seen:
         screen = await opened(seen)
         screen._change(screen._draft.with_field("data", str(folder)))
         await seen.until_shows("a�[31mred [bold]b�", "to spare")
         assert "\x1b" not in seen.text and "\u202e" not in seen.text
-
-    look(run_cli.home, story, (200, 40))
-
-
-def test_values_stay_within_what_an_option_can_be(home: Path) -> None:
-    asks = WhatIf(Home(home))
-    draft = Draft(fields={"data": "nations"}, gpu="t4")
-    answer = asks.answer(draft)
-    assert answer.options is not None
-    for option in answer.options.values():
-        for by in (-1, 1):
-            job_of(
-                draft.with_option(option.name, step(option, by))
-            )  # raises where it is no value of the option

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from disks import small_disk
 from driving import Console
-from screen_driving import Seen, look
+from screen_driving import open_screens
 from test_screens_new_run import opened
 
 from kgops.present.drafts import Draft
@@ -86,30 +86,25 @@ def cells(lines: list[str], columns: tuple[str, str, str]) -> dict[str, tuple[st
     return found
 
 
-def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> None:
+async def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "size=60m"):
         console = Console(tmp_path / "small" / "kgops", tmp_path)
-
-        async def story(seen: Seen) -> None:
+        async with open_screens(console.home) as seen:
             await opened(seen)
             assert seen.row_of("PLAN").startswith("PLAN  does not fit on the disk, writes ")
             assert "to spare" not in seen.text
             await seen.until_shows("would write")
-
-        look(console.home, story)
         planned = console("suggest", "train", "--dataset", "nations", "--num-epochs", "100")
         assert ": does not fit on the disk, writes " in planned.out.splitlines()[1]
         tried = console("run", "train", "--dataset", "nations", "--num-epochs", "100", "--dry-run")
         assert "# does not fit on the disk, writes " in tried.out and "fits now" not in tried.out
 
 
-def test_the_plan_follows_runs_that_others_start_and_stop(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
+async def test_the_plan_follows_runs_that_others_start_and_stop(run_cli: Console) -> None:
+    async with open_screens(run_cli.home, (160, 40)) as seen:
         await opened(seen)
         await seen.until_shows("PLAN  fits now")
         alone = run_cli.detach("sleep", "600", flags=("--exclusive",))
         await seen.until_shows(f"would wait now for run {alone}")
         assert run_cli("stop", str(alone)).code == 0
         await seen.until_shows("PLAN  fits now")
-
-    look(run_cli.home, story, (160, 40))

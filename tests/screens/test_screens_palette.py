@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-
 from driving import Console
-from screen_driving import Seen, look
-
-import screens
-from screens.actions import ACTIONS
-from screens.app import KgopsApp
-from screens.run_screen import RunScreenBase
+from screen_driving import open_screens
 
 
-def test_the_palette_can_do_whatever_it_names() -> None:
-    """It calls an action as its key is written: without an argument, where the key gives one."""
-    for module in pkgutil.walk_packages(screens.__path__, "screens."):
-        importlib.import_module(module.name)
-    classes = {KgopsApp, *subclasses_of(RunScreenBase)}
-    tried = 0
-    for action in ACTIONS:
-        of, _, call = action.does.rpartition(".")
-        if "(" in call:
-            continue
-        for one in classes:
-            method = getattr(one, f"action_{call}", None)
-            if method is not None and (one is KgopsApp) == (of == "app"):
-                inspect.signature(method).bind(None)  # self alone
-                tried += 1
-    assert tried > len(ACTIONS)
-
-
-def subclasses_of(kind: type) -> set[type]:
-    found: set[type] = set()
-    direct: type
-    for direct in kind.__subclasses__():
-        found |= {direct, *subclasses_of(direct)}
-    return found
-
-
-def test_the_palette_does_what_it_names(run_cli: Console) -> None:
+async def test_the_palette_does_what_it_names(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "by name", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (100, 40)) as seen:
         await seen.until_shows("RECENT")
         await seen.press("ctrl+p")
         await seen.until_shows("Open what is under the cursor")
@@ -53,15 +17,12 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
         await seen.press("enter")
         await seen.until_shows("1 exec by name  ✓ succeeded", "Record")
 
-    look(run_cli.home, story, (100, 40))
 
-
-def test_the_palette_goes_to_runs_gpus_tags_and_saved_filters(run_cli: Console) -> None:
+async def test_the_palette_goes_to_runs_gpus_tags_and_saved_filters(run_cli: Console) -> None:
     for label in ("the first", "the second"):
         run_cli("run", "exec", "--label", label, "--", "true")
     run_cli("tag", "1", "paper")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (100, 40)) as seen:
         await seen.until_shows("RECENT", "the second")
         await seen.press("colon")
         await seen.type("1")
@@ -86,8 +47,6 @@ def test_the_palette_goes_to_runs_gpus_tags_and_saved_filters(run_cli: Console) 
         await seen.until_shows("filter mine")
         await seen.press("enter")
         await seen.until_shows("1 of 2 runs")
-
-    look(run_cli.home, story, (100, 40))
     listed = run_cli("runs", "--saved", "mine", "--json").json()
     assert [run["label"] for run in listed] == ["the first"]
     unknown = run_cli("runs", "--saved", "mind")
@@ -95,10 +54,11 @@ def test_the_palette_goes_to_runs_gpus_tags_and_saved_filters(run_cli: Console) 
     assert "did you mean 'mine'?" in unknown.err
 
 
-def test_the_palette_shows_words_of_people_as_they_are_and_searches_older_runs(run_cli: Console) -> None:
+async def test_the_palette_shows_words_of_people_as_they_are_and_searches_older_runs(
+    run_cli: Console,
+) -> None:
     run_cli("run", "exec", "--label", "[/red] half [b", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (100, 40)) as seen:
         await seen.until_shows("RECENT", "[/red] half")
         await seen.press("colon")
         await seen.type("half")
@@ -112,18 +72,13 @@ def test_the_palette_shows_words_of_people_as_they_are_and_searches_older_runs(r
         await seen.until_shows("/ run:777")
         await seen.until_gone("half")
 
-    look(run_cli.home, story, (100, 40))
 
-
-def test_four_keys_say_whether_a_run_fits_a_gpu_that_is_not_here(run_cli: Console) -> None:
+async def test_four_keys_say_whether_a_run_fits_a_gpu_that_is_not_here(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "a t4 in a label", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (120, 40)) as seen:
         await seen.until_shows("RECENT", "a t4 in")
         await seen.press("colon")
         await seen.type("t4")
         await seen.until_shows("plan for t4")
         await seen.press("enter")
         await seen.until_shows("what-if: cannot be started", "PLAN  fits an empty Tesla T4")
-
-    look(run_cli.home, story, (120, 40))

@@ -11,7 +11,7 @@ import pytest
 import records
 from driving import Console
 from nvml_standin import Machine, StandIn, cuda_build, t4
-from screen_driving import Seen, look
+from screen_driving import Seen, look, open_screens
 
 from screens.widgets.lines import Lines
 from storage import reports, runs, series
@@ -62,12 +62,11 @@ async def until_pane_shows(seen: Seen, *texts: str) -> None:
     await seen.until(lambda: all(text in pane(seen) for text in texts), f"{texts} in the pane")
 
 
-def test_from_160_columns_history_shows_the_run_under_the_cursor(home: Path, conn: Connection) -> None:
+async def test_from_160_columns_history_shows_the_run_under_the_cursor(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(home, conn, 1, state="failed")
         add(home, conn, 2)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, WIDE) as seen:
         await seen.until_shows("RECENT")
         await seen.press("h")
         await until_pane_shows(seen, "2 train a label", "✓ succeeded", "loss", "num_epochs", "line of 2")
@@ -83,14 +82,11 @@ def test_from_160_columns_history_shows_the_run_under_the_cursor(home: Path, con
         assert "line of 2" not in seen.text
         assert "of run 2 that is" in seen.row_of("       2")  # labels have the room that is left
 
-    look(home, story, WIDE)
 
-
-def test_the_dashboard_has_the_pane_too_and_follows_a_resize(home: Path, conn: Connection) -> None:
+async def test_the_dashboard_has_the_pane_too_and_follows_a_resize(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(home, conn, 1)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, WIDE) as seen:
         await seen.until_shows("RECENT")
         await until_pane_shows(seen, "1 train a label", "num_epochs", "line of 1")
         await seen.pilot.resize_terminal(120, 40)
@@ -99,8 +95,6 @@ def test_the_dashboard_has_the_pane_too_and_follows_a_resize(home: Path, conn: C
         await seen.pilot.resize_terminal(200, 60)
         await until_pane_shows(seen, "line of 1")
         assert "line of 1" in seen.text
-
-    look(home, story, WIDE)
 
 
 def gpu_in_pane(home: str, pid: str) -> list[str]:
@@ -132,18 +126,15 @@ def test_the_pane_shows_the_gpu_under_the_cursor_and_the_list_all_processes(
     assert listed[1:4] == ["0", mine, "6,900"]
 
 
-def test_the_log_in_the_pane_goes_on_with_the_run(run_cli: Console) -> None:
+async def test_the_log_in_the_pane_goes_on_with_the_run(run_cli: Console) -> None:
     waits = "while [ ! -e {} ]; do sleep 0.05; done;"
     script = f"echo first; {waits.format('gate')} echo second; {waits.format('end')}"
     going = run_cli.detach("sh", "-c", script)
     run_cli.running(going)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, WIDE) as seen:
         await seen.until_shows("RUNNING")
         await until_pane_shows(seen, "first", "running")
         (run_cli.cwd / "gate").touch()
         await until_pane_shows(seen, "first", "second")
         (run_cli.cwd / "end").touch()
         await until_pane_shows(seen, "✓ succeeded")
-
-    look(run_cli.home, story, WIDE)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from driving import Console
 from records import add
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 from small_graph import put_graph
 from textual.app import App, ComposeResult
 
@@ -61,10 +61,9 @@ async def types(seen: Seen, field: str, text: str) -> None:
     await seen.press("tab", "enter")
 
 
-def test_a_finished_training_leads_on(trained_home: Path, run_cli: Console) -> None:
+async def test_a_finished_training_leads_on(trained_home: Path, run_cli: Console) -> None:
     """New run begins with its job, influences with a TracIn run of it, and evaluating is one key."""
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(trained_home) as seen:
         await seen.until_shows("RECENT", "train")
         await seen.press("enter")
         await seen.until_shows("n change and start", "i trace a prediction", "P ask the model", "E evaluate")
@@ -81,15 +80,12 @@ def test_a_finished_training_leads_on(trained_home: Path, run_cli: Console) -> N
         await seen.until_shows("Record")
         await seen.press("E")
         await seen.until_shows("2 evaluate model of run 1  ✓ succeeded", "QUALITY")
-
-    look(trained_home, story)
     assert runs_of(run_cli) == ["evaluate", "train"]
 
 
-def test_an_explanation_is_verified_by_one_key_and_a_yes(trained_home: Path, run_cli: Console) -> None:
+async def test_an_explanation_is_verified_by_one_key_and_a_yes(trained_home: Path, run_cli: Console) -> None:
     assert run_cli("explain", "1", "MONDO:8", "treats", "MONDO:2").code == 0
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(trained_home) as seen:
         await seen.until_shows("RECENT", "explain")
         await seen.press("i")
         await seen.until_shows("explanation 2", "--verify retrains without them")
@@ -97,8 +93,6 @@ def test_an_explanation_is_verified_by_one_key_and_a_yes(trained_home: Path, run
         await seen.until_shows("to verify the explanations of run 2?", "y yes")
         await seen.press("y")
         await seen.until_shows("explanation 3", "RETRAINED")
-
-    look(trained_home, story)
     assert runs_of(run_cli) == ["explain", "explain", "train"]
 
 
@@ -107,10 +101,10 @@ def runs_of(run_cli: Console) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_a_question_by_name_is_answered_and_its_first_answer_explained(
+async def test_a_question_by_name_is_answered_and_its_first_answer_explained(
     trained_home: Path, run_cli: Console, size: tuple[int, int]
 ) -> None:
-    async def story(seen: Seen) -> None:
+    async with open_screens(trained_home, size) as seen:
         await asks(seen, "mondo:2", "tre")
         await seen.until_shows("MONDO:2 · treats · ?", "x asks the model")
         await seen.press("x")
@@ -125,16 +119,15 @@ def test_a_question_by_name_is_answered_and_its_first_answer_explained(
         await seen.until_shows("QUESTION")
         await seen.press("enter")  # it is there already
         await seen.until_shows("explanation 3", "strongest triples")
-
-    look(trained_home, story, size)
     assert sorted(runs_of(run_cli)) == ["explain", "predict", "train"]
 
 
-def test_a_question_that_was_answered_before_shows_at_once(trained_home: Path, run_cli: Console) -> None:
+async def test_a_question_that_was_answered_before_shows_at_once(
+    trained_home: Path, run_cli: Console
+) -> None:
     question = ("--tail", "MONDO:2", "--relation", "treats")
     assert run_cli("run", "predict", "--run", "1", *question, "--device", "cpu").code == 0
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(trained_home) as seen:
         await seen.until_shows("RECENT")
         await seen.press("down", "P")  # the training run is below
         await seen.until_shows("predictions of 1")
@@ -144,42 +137,28 @@ def test_a_question_that_was_answered_before_shows_at_once(trained_home: Path, r
         await types(seen, "entity", "mondo:2")
         await types(seen, "relation", "treats")
         await seen.until_shows("? · treats · MONDO:2", "ANSWERS")
-
-    look(trained_home, story)
     assert len(runs_of(run_cli)) == 2
 
 
-def test_a_predict_run_opens_with_its_own_question_and_answers(trained_home: Path, run_cli: Console) -> None:
-    question = ("--head", "CHEBI:1", "--relation", "treats")
-    assert run_cli("run", "predict", "--run", "1", *question, "--device", "cpu").code == 0
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("P")
-        await seen.until_shows("predictions of 2", "CHEBI:1 · treats · ?", "ANSWERS")
-
-    look(trained_home, story)
-
-
-def test_an_answer_of_a_head_question_is_explained_as_a_head(trained_home: Path, run_cli: Console) -> None:
+async def test_a_predict_run_opens_with_its_own_answers_and_a_head_is_explained_as_one(
+    trained_home: Path, run_cli: Console
+) -> None:
     question = ("--tail", "MONDO:2", "--relation", "treats", "--new", "--top-k", "2")
     assert run_cli("run", "predict", "--run", "1", *question, "--device", "cpu").code == 0
     (answers,) = Path(run_cli.show(2)["path"]).glob("results/predictions.csv")
     with answers.open(newline="") as file:
         score = float(next(csv.DictReader(file))["score"])
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(trained_home) as seen:
         await seen.until_shows("RECENT")
         await seen.press("P")
-        await seen.until_shows("? · treats · MONDO:2", "ANSWERS", "answers: new ones alone, the first 2")
+        await seen.until_shows("predictions of 2", "? · treats · MONDO:2", "ANSWERS")
+        assert "answers: new ones alone, the first 2" in seen.text
         await seen.press("enter")
         await seen.until_shows("explanation 3", "MONDO:2 (its head)", f"score {score:+.4g}")
 
-    look(trained_home, story)
 
-
-def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
-    async def story(seen: Seen) -> None:
+async def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
+    async with open_screens(trained_home) as seen:
         await asks(seen, "MONDO:22", "treats", is_known=False)
         await seen.press("enter")
         await seen.until_shows("esc cancels")
@@ -189,33 +168,25 @@ def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
         await seen.press("x")
         await seen.until_shows("no entity is named 'MONDO:22': did you mean")
 
-    look(trained_home, story)
 
-
-def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
+async def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
     trained_home: Path, run_cli: Console
 ) -> None:
     triple = ("--triple", "CHEBI:1", "treats", "MONDO:2")
     verified = ("--verify", "--max-facts", "2", "--device", "cpu")
     assert run_cli("run", "explain", "--run", "1", *triple, *verified).code == 0
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(trained_home, (120, 50)) as seen:
         await seen.until_shows("RECENT", "explain")
         await seen.press("i")
         await seen.until_shows(
             "CHEBI:1 ╌", "╌▶ MONDO:2", "PATHS", "EFFECT", "RETRAINED", "mean rank of this answer"
         )
         await seen.until_shows("retrained from the start (1 seed)")
-
-    look(trained_home, story, (120, 50))
-
-    async def on_a_small_terminal_in_ascii(seen: Seen) -> None:
+    async with open_screens(trained_home, (80, 24), unicode=False) as seen:
         await seen.until_shows("RECENT", "explain")
         await seen.press("i")
         await seen.until_shows("without ", "CHEBI:1", "MONDO:2", "EFFECT")
         assert all(len(line) <= 80 for line in seen.lines())
-
-    look(trained_home, on_a_small_terminal_in_ascii, (80, 24), unicode=False)
 
 
 def test_names_are_completed_in_any_case_from_their_beginning_or_within() -> None:
@@ -260,14 +231,13 @@ def test_no_arrow_makes_a_number_look_like_another(text: str, ends: str) -> None
     asyncio.run(story())
 
 
-def test_only_a_run_that_has_a_model_can_be_asked(home: Path, conn: Connection) -> None:
+async def test_only_a_run_that_has_a_model_can_be_asked(home: Path, conn: Connection) -> None:
     made = {1: ("out_of_memory", None), 2: ("failed", "mrr"), 3: ("succeeded", None)}
     for number, (state, metric) in made.items():
         add(conn, number, workload="train")
         conn.execute("UPDATE run SET metric = ? WHERE id = ?", (metric, number))
         runs.end(conn, number, state=state, reason=None, exit_code=1, ended_at=time.time())
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home, (120, 90)) as seen:
         await seen.until_shows("RECENT", "run 1", "run 3")
         for number in made:
             seen.app.screen.query_one("#body", Lines).point_at(number)
@@ -281,5 +251,3 @@ def test_only_a_run_that_has_a_model_can_be_asked(home: Path, conn: Connection) 
             assert (asks < others) is (number > 1)
             await seen.press("escape")
             await seen.until_gone("KEYS HERE")
-
-    look(home, story, (120, 90))

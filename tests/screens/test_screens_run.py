@@ -8,7 +8,7 @@ from pathlib import Path
 
 from driving import Console
 from records import FORECAST, PROCESS, add
-from screen_driving import Seen, look
+from screen_driving import Seen, open_screens
 
 from storage import reports, runs, series
 from storage.database import Connection, open_reader, transaction
@@ -28,36 +28,30 @@ async def open_newest(seen: Seen, page: int = 0) -> None:
     await seen.press(*["tab"] * page)
 
 
-def test_options_are_shown_as_asked_and_as_applied_with_the_reason(run_cli: Console) -> None:
+async def test_options_are_shown_as_asked_and_as_applied_with_the_reason(run_cli: Console) -> None:
     option = (
         '{"event":"option","name":"precision","requested":"bf16","applied":"fp32","reason":"no CUDA device"}'
     )
     same = '{"event":"option","name":"batch_size","requested":64,"applied":64}'
     run_cli("run", "exec", "--", "sh", "-c", emit(option) + emit(same))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await open_newest(seen, 2)
         assert "Options 1 changed" in seen.lines()[1]
         assert seen.row_of("precision").split(maxsplit=3)[:3] == ["precision", "bf16", "fp32"]
         assert "no CUDA device" in seen.row_of("precision")
         assert seen.row_of("batch_size").split()[1:3] == ["64", "64"]
 
-    look(run_cli.home, story)
 
-
-def test_attempts_say_why_they_ended_and_what_was_changed(run_cli: Console) -> None:
+async def test_attempts_say_why_they_ended_and_what_was_changed(run_cli: Console) -> None:
     oom = "if [ {batch} != 16 ]; then echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1; fi"
     run_cli("run", "exec", "--on-oom", "batch=64,32,16", "--", "sh", "-c", oom)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await open_newest(seen)
         assert "ATTEMPT" in seen.text
         rows = [line for line in seen.lines() if "out of memory " in line and line.lstrip()[:1].isdigit()]
         assert [row.split()[0] for row in rows] == ["1", "2"]
         assert "batch=32" in seen.text
         assert "batch=16" in seen.text
-
-    look(run_cli.home, story)
 
 
 def curves_of(conn: Connection, predicted_mib: float | None) -> None:
@@ -82,10 +76,11 @@ def curves_of(conn: Connection, predicted_mib: float | None) -> None:
     runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=time.time())
 
 
-def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Path, conn: Connection) -> None:
+async def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(
+    home: Path, conn: Connection
+) -> None:
     curves_of(conn, 600.0)
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(home) as seen:
         await open_newest(seen)
         heading = next(line for line in seen.lines() if line.startswith("›1 loss"))
         assert heading.split()[1:3] == ["loss", "0.0020"]
@@ -105,35 +100,10 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
         assert seen.row_of("activations").count("▇") == 2 * seen.row_of("weights").count("▇")
         assert "in validation" in seen.text
 
-    look(home, story)
 
-
-def test_the_log_follows_its_end_until_somebody_scrolls_up(run_cli: Console) -> None:
-    script = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; done; "
-    script += "while [ ! -e gate ]; do sleep 0.05; done; echo after the gate"
-    run_cli.running(run_cli.detach("sh", "-c", script))
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        await seen.until_shows("line 300", "following")
-        await seen.press("l")  # gives it the room and the keys
-        await seen.until_shows("line 280")
-        await seen.press("home")
-        await seen.until_shows("line 1\n")
-        (run_cli.cwd / "gate").touch()
-        run_cli.ended(1)
-        await seen.until_shows("✓ succeeded")
-        assert "after the gate" not in seen.text
-        await seen.press("end")
-        await seen.until_shows("after the gate")
-
-    look(run_cli.home, story)
-
-
-def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
+async def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
     run_cli.running(run_cli.detach("sh", "-c", "exec sleep 60"))
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home, (80, 24)) as seen:
         await open_newest(seen)
         await seen.press("s")
         await seen.until_shows("y yes")
@@ -147,15 +117,12 @@ def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
         await seen.until_shows("y yes")
         await seen.press("y")
         await seen.until_shows("■ stopped")
-
-    look(run_cli.home, story, (80, 24))
     assert run_cli.ended(1).attempts == 2
 
 
-def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Console) -> None:
+async def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Console) -> None:
     run_cli("run", "exec", "--tag", "draft", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await open_newest(seen)
         await seen.press("t")
         await seen.until_shows("tags of run 1: word")
@@ -171,18 +138,15 @@ def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Conso
         await seen.until_shows("tags of run 1: word")
         await seen.press("escape")
         await seen.until_gone("tags of run 1: word")
-
-    look(run_cli.home, story)
     conn = open_reader(run_cli.home / "kgops.db")
     assert reports.tags(conn, 1) == ["paper"]
     assert [note.text for note in reports.notes(conn, 1)] == ["best so far"]
     conn.close()
 
 
-def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -> None:
+async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await open_newest(seen)
         assert run_cli("delete", "1", "--yes").code == 0
         await seen.until_shows("run 1 is no longer in the record")
@@ -194,25 +158,8 @@ def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -
         await seen.press("escape")
         await seen.until_shows("No runs yet")
 
-    look(run_cli.home, story)
 
-
-def test_a_run_that_was_imported_says_from_where(run_cli: Console) -> None:
-    run_cli("run", "exec", "--label", "from afar", "--", "true")
-    assert run_cli("export", "1", "--to", "json", "--output", "taken.json").code == 0
-    assert run_cli("import", "taken.json", "--twice").code == 0
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        await seen.until_shows("2 exec from afar")
-        told = seen.row_of("imported ")
-        assert "run 1 of " in told
-        assert told.endswith(f", from {run_cli.cwd / 'taken.json'}")
-
-    look(run_cli.home, story, (400, 40))
-
-
-def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, conn: Connection) -> None:
+async def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, conn: Connection) -> None:
     """Until then, and after running out of memory, its peak says nothing of what it needs."""
     used = emit('{"event":"memory","mib":{"libraries":300}}')
     gpu, process = {"forecast": FORECAST}, {"process": {**PROCESS, "start_mib": 310.0}}
@@ -226,8 +173,7 @@ def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, con
         page = run_cli("show", str(number)).out
         assert "predicted  510 MiB o" in page
         assert "measured" not in page
-
-    async def story(seen: Seen) -> None:
+    async with open_screens(run_cli.home) as seen:
         await seen.until_shows("RECENT")
         for number in runs_made:
             await seen.press("colon")
@@ -238,5 +184,3 @@ def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, con
             assert "measured" not in seen.text
             await seen.press("escape")
             await seen.until_shows("RECENT")
-
-    look(run_cli.home, story)

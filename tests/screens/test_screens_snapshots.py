@@ -67,183 +67,69 @@ Story = Callable[[Seen], Awaitable[None]]
 # --- how a person comes to each screen, and what is drawn there last ---
 
 
-async def dashboard(seen: Seen) -> None:
-    await seen.until_shows("ALERTS", "6.9 GiB free", "RECENT")
+def shows(*texts: str) -> Story:
+    async def story(seen: Seen) -> None:
+        await seen.until_shows(*texts)
+
+    return story
 
 
-async def dashboard_light(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("c")
-    await seen.until_shows("theme light")
+def then(before: Story, keys: str, *texts: str, at: int | None = None) -> Story:
+    """After another story: on the row of run `at`, these keys, and what they make the screen show."""
+
+    async def story(seen: Seen) -> None:
+        await before(seen)
+        if at is not None:
+            seen.app.screen.query_one("#body", Lines).point_at(at)
+        await seen.press(*keys.split())
+        await seen.until_shows(*texts)
+
+    return story
 
 
-async def four_gpus(seen: Seen) -> None:
-    await seen.until_shows("ALERTS", "0.3 GiB free", "2:1", "RECENT")
-
-
-async def empty(seen: Seen) -> None:
-    await seen.until_shows("No runs yet", "Tesla T4")
-
-
-async def run(seen: Seen) -> None:
-    await dashboard(seen)
-    seen.app.screen.query_one("#body", Lines).point_at(7)
-    await seen.press("enter")
-    await seen.until_shows("7 train robokop-conve", "CURVES", "39 lines")
-
-
-async def run_safe(seen: Seen) -> None:
-    await run(seen)
-    await seen.press("c", "c")
-    await seen.until_shows("theme safe")
-
-
-async def gpu(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("0")
-    await seen.until_shows("GPU 0 · Tesla T4", "PROCESSES")
-
-
-async def run_ended(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("end", "up", "enter")
-    await seen.until_shows("2 train nations", "CURVES", "no output")
-
-
-async def run_steps(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("end", "up", "up", "up", "up", "enter")
-    await seen.until_shows("5 regress flights-full", "ATTEMPT", "no output")
-
-
-async def run_memory(seen: Seen) -> None:
-    await run(seen)
-    await seen.press("tab")
-    await seen.until_shows("ESTIMATE")
-
-
-async def run_options(seen: Seen) -> None:
-    await run(seen)
-    await seen.press("tab", "tab")
-    await seen.until_shows("OPTION", "requested")
-
-
-async def run_record(seen: Seen) -> None:
-    await run(seen)
-    await seen.press("shift+tab")
-    await seen.until_shows("JOB")
-
-
-async def run_log(seen: Seen) -> None:
-    await run(seen)
-    await seen.press("l")
-    await seen.until_shows("epoch  22/100", "epoch  37/100")
-
-
-async def new_run(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("n")
-    await seen.until_shows("no file or folder")  # the newest run's data are gone
-    await seen.press("down", "right", *["down"] * 11, "right", *["down"] * 2)
-    await seen.until_shows("nations", "Tesla T4", "would wait now", "--dataset nations")
-
-
-async def new_run_trouble(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("n")
-    await seen.until_shows("no file or folder", "Tab completes")
-
-
-async def new_run_regress(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("n")
-    await seen.until_shows("no file or folder")
-    await seen.press(*["right"] * 3, "down", "right", "right", *["down"] * 8, "right", *["down"] * 2)
-    await seen.until_shows("colab_optimized", "Tesla T4", "the folder of flights is missing")
-
-
-async def history(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("h")
-    await seen.until_shows("9 runs", "flights-full")
-
-
-async def compare(seen: Seen) -> None:
-    await history(seen)
-    await seen.press("end", "space", "up", "space", "equals_sign")
-    await seen.until_shows("SETTINGS", "METRICS", "batch_size")
-
-
-async def compare_unlike(seen: Seen) -> None:
-    await history(seen)
-    await seen.press("home", "down", "down", *["space"] * 4, "equals_sign")
-    await seen.until_shows("7, 6, 5, 4", "SETTINGS", "OPTIONS APPLIED")
-
-
-async def influences(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("end", "up", "up", "i")
-    await seen.until_shows("TEST TRIPLES", "against│for", "head · relation")
-
-
-async def predictions(seen: Seen) -> None:
-    await seen.until_shows("RECENT", "explain")
-    seen.app.screen.query_one("#body", Lines).point_at(2)
-    await seen.press("P")
-    await seen.until_shows("predictions of 2", "vitamin · treats · ?", "sign_or_symptom")
-
-
-async def explanation(seen: Seen) -> None:
-    await seen.until_shows("RECENT", "explain")
-    seen.app.screen.query_one("#body", Lines).point_at(3)
-    await seen.press("i")
-    await seen.until_shows("PREDICTIONS", "lost without these 2", "EFFECT")
-
-
-async def profiles(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("f")
-    await seen.until_shows("PROFILE", "any machine")
-
-
-async def benchmarks(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("b")
-    await seen.until_shows("WHICH OPTIONS PAY", "kgops bench show claims")
-
-
-async def help_page(seen: Seen) -> None:
-    await dashboard(seen)
-    await seen.press("question_mark")
-    await seen.until_shows("KEYS HERE", "SIGNS")
-
-
+DASHBOARD = shows("ALERTS", "6.9 GiB free", "RECENT")
+RUN = then(DASHBOARD, "enter", "7 train robokop-conve", "CURVES", "39 lines", at=7)
+NEW_RUN = then(DASHBOARD, "n", "no file or folder")  # the newest run's data are gone
+HISTORY = then(DASHBOARD, "h", "9 runs", "flights-full")
+ANSWERED = shows("RECENT", "explain")
 STORIES: dict[str, Story] = {
-    "dashboard": dashboard,
-    "dashboard-light": dashboard_light,
-    "four-gpus": four_gpus,
-    "empty": empty,
-    "gpu": gpu,
-    "run": run,
-    "run-safe": run_safe,
-    "run-ended": run_ended,
-    "run-steps": run_steps,
-    "run-memory": run_memory,
-    "run-options": run_options,
-    "run-record": run_record,
-    "run-log": run_log,
-    "new-run": new_run,
-    "new-run-regress": new_run_regress,
-    "new-run-trouble": new_run_trouble,
-    "history": history,
-    "compare": compare,
-    "compare-unlike": compare_unlike,
-    "influences": influences,
-    "predictions": predictions,
-    "explanation": explanation,
-    "profiles": profiles,
-    "benchmarks": benchmarks,
-    "help": help_page,
+    "dashboard": DASHBOARD,
+    "dashboard-light": then(DASHBOARD, "c", "theme light"),
+    "four-gpus": shows("ALERTS", "0.3 GiB free", "2:1", "RECENT"),
+    "empty": shows("No runs yet", "Tesla T4"),
+    "gpu": then(DASHBOARD, "0", "GPU 0 · Tesla T4", "PROCESSES"),
+    "run": RUN,
+    "run-safe": then(RUN, "c c", "theme safe"),
+    "run-ended": then(DASHBOARD, "end up enter", "2 train nations", "CURVES", "no output"),
+    "run-steps": then(DASHBOARD, "end up up up up enter", "5 regress flights-full", "ATTEMPT", "no output"),
+    "run-memory": then(RUN, "tab", "ESTIMATE"),
+    "run-options": then(RUN, "tab tab", "OPTION", "requested"),
+    "run-record": then(RUN, "shift+tab", "JOB"),
+    "run-log": then(RUN, "l", "epoch  22/100", "epoch  37/100"),
+    "new-run": then(
+        NEW_RUN,
+        f"down right {'down ' * 11} right down down",
+        *("nations", "Tesla T4", "would wait now", "--dataset nations"),
+    ),
+    "new-run-regress": then(
+        NEW_RUN,
+        f"right right right down right right {'down ' * 8} right down down",
+        *("colab_optimized", "Tesla T4", "the folder of flights is missing"),
+    ),
+    "new-run-trouble": then(NEW_RUN, "", "Tab completes"),
+    "history": HISTORY,
+    "compare": then(HISTORY, "end space up space equals_sign", "SETTINGS", "METRICS", "batch_size"),
+    "compare-unlike": then(
+        HISTORY,
+        "home down down space space space space equals_sign",
+        *("7, 6, 5, 4", "SETTINGS", "OPTIONS APPLIED"),
+    ),
+    "influences": then(DASHBOARD, "end up up i", "TEST TRIPLES", "against│for", "head · relation"),
+    "predictions": then(ANSWERED, "P", "predictions of 2", "vitamin · treats · ?", "sign_or_symptom", at=2),
+    "explanation": then(ANSWERED, "i", "PREDICTIONS", "lost without these 2", "EFFECT", at=3),
+    "profiles": then(DASHBOARD, "f", "PROFILE", "any machine"),
+    "benchmarks": then(DASHBOARD, "b", "WHICH OPTIONS PAY", "kgops bench show claims"),
+    "help": then(DASHBOARD, "question_mark", "KEYS HERE", "SIGNS"),
 }
 NAMES = [f"{name}-{size}" for name in STORIES for size in (SIZES[1:] if name in OF_ONE_SIZE else SIZES)]
 NAMES += [f"{name}-200x60" for name in MAIN]

@@ -46,12 +46,13 @@ def away_and_back(terminal: Terminal, shown: bytes) -> None:
     terminal.wait_for_text(shown)
 
 
-def test_kgops_alone_on_a_terminal_opens_the_screens_and_q_leaves(
+def test_kgops_alone_on_a_terminal_opens_the_screens_which_can_be_suspended_and_left(
     run_cli: Console, open_terminal: Open
 ) -> None:
     run_cli("run", "exec", "--label", "here it is", "--", "true")
     terminal = open_terminal()
     terminal.wait_for_text(b"here it is")
+    away_and_back(terminal, b"here it is")
     terminal.type(b"q")
     assert terminal.wait() == 0
     assert b"\x1b[?1049l" in terminal.seen  # the shell's screen is back
@@ -106,17 +107,6 @@ def test_labels_cannot_send_escapes_to_the_terminal(run_cli: Console, open_termi
     terminal.type(b"\r")
     terminal.wait_for_text(b"Record")
     assert b"\x1b]0;owned" not in terminal.seen
-
-
-def test_suspended_screens_give_the_shell_its_terminal_and_come_back(
-    run_cli: Console, open_terminal: Open
-) -> None:
-    run_cli("run", "exec", "--label", "still here", "--", "true")
-    terminal = open_terminal("tui")
-    terminal.wait_for_text(b"still here")
-    away_and_back(terminal, b"still here")
-    terminal.type(b"q")
-    assert terminal.wait() == 0
 
 
 # The kernel may give a signal to any thread; here never to the main one.

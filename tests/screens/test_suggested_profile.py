@@ -9,21 +9,16 @@ from pathlib import Path
 import pytest
 from driving import Console
 from gpu_machine import GpuMachine
-from nvml_standin import a100, compiler, h200, t4
-from screen_driving import Seen, look, without_edges
+from nvml_standin import a100, h200, t4
+from screen_driving import Seen, Step, look, open_screens, without_edges
 from screen_picture import picture
 
 from screens.widgets.lines import Lines
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
 TOO_OLD = "driver 550.54.15 runs CUDA up to 12.4, and torch 2.12 is built for CUDA 13.0"
 UPDATE = "update the driver to 580 or newer, or install a build of torch for CUDA 12"
 OTHERS = ((999_999_999, 142_000),)  # a process that nobody here can see
-
-
-Step = tuple[tuple[str, ...], tuple[str, ...]]  # keys, and what they make the screen show
 
 
 def pictures(home: Path, sizes: list[tuple[int, int]], *steps: Step) -> list[list[str]]:
@@ -74,28 +69,12 @@ def line_with(picture: str, text: str) -> tuple[str, str]:
 # --- dashboard ---
 
 
-OPENED: Step = ((), ("GiB free",))
-
-
-def test_each_gpu_says_what_is_free_and_which_profile_suits_it(home: Path, tmp_path: Path) -> None:
-    machine = GpuMachine(tmp_path, t4(used_mib=8_867), a100("GPU-a"))
-    for (shown,) in machine.ask(pictures, home, SIZES, OPENED):
-        lines = [without_edges(line) for line in shown.splitlines()]
-        first = next(line for line in lines if line.startswith("0 Tesla T4")).split()
-        assert first[first.index("GiB") - 1 :][:4] == ["5.9", "GiB", "free", "t4"]
-        second = next(line for line in lines if line.startswith("1 A100")).split()
-        assert second[second.index("GiB") - 1 :][:4] == ["39.4", "GiB", "free", "a100-40"]
-        assert "profile cpu" not in shown
-
-
 @pytest.mark.parametrize("size", SIZES)
-def test_without_a_gpu_the_host_says_profile_cpu_as_plans_do(home: Path, size: tuple[int, int]) -> None:
-    async def story(seen: Seen) -> None:
+async def test_without_a_gpu_the_host_says_profile_cpu_as_plans_do(home: Path, size: tuple[int, int]) -> None:
+    async with open_screens(home, size) as seen:
         await seen.until_shows("HOST", "profile cpu", "no GPU: runs use the CPU")
         await seen.press("n")
         await seen.until_shows("--profile cpu")
-
-    look(home, story, size)
 
 
 # --- New run from there ---
@@ -142,9 +121,9 @@ def test_the_second_gpu_is_filled_in_from_its_row_and_its_page(home: Path, tmp_p
     assert machine.ask(pictures, home, SIZES[2:3], (("home", "down"), ()), opened, page, opened)
 
 
-def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
-    """Where the cursor starts, and the tone of each mark."""
-    found: list[object] = []
+def profiles_here(home: Path) -> dict[str, str]:
+    """The tone of each mark."""
+    found: dict[str, str] = {}
 
     async def story(seen: Seen) -> None:
         await seen.until_shows("GiB free")
@@ -152,13 +131,9 @@ def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
         await seen.until_shows("PROFILE", "GPU 0, 2")
         body = seen.app.screen.query_one("#body", Lines)
         await seen.until(lambda: body.key == "t4", "the first GPU's profile")
-        found.append(
-            {
-                str(row.key): [one.tone for one in row.pieces if one.tone != "edge"][2]
-                for row in body.rows
-                if row.key
-            }
-        )
+        for row in body.rows:
+            if row.key:
+                found[str(row.key)] = [one.tone for one in row.pieces if one.tone != "edge"][2]
         await seen.press("n")
         await seen.until_shows("t4", "GPU 0 Tesla T4", "kgops train --dataset nations --profile t4 --gpu 0")
         await seen.press("escape")
@@ -167,16 +142,13 @@ def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
         await seen.until_shows("no L4 is here; plan for one: kgops suggest train --gpu l4")
 
     look(home, story, (120, 40))
-    return "t4", found[0]  # type: ignore[return-value]
+    return found
 
 
 def test_profiles_of_gpus_that_are_here_are_marked_and_start_a_run(home: Path, tmp_path: Path) -> None:
     machine = GpuMachine(tmp_path, t4(), a100("GPU-a"), t4("GPU-c"))
-    _, tones = machine.ask(profiles_here, home)
+    tones = machine.ask(profiles_here, home)
     assert {name for name, tone in tones.items() if tone == "good"} == {"t4", "a100-40"}
-
-
-# --- profiles ---
 
 
 # --- GPUs that torch cannot use ---

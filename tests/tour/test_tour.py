@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console, all_of, end_all_of, wait_for
-from screen_driving import Seen, look
+from screen_driving import open_screens
 
 from kgops.cli import WORKLOADS as KINDS
 from kgops.errors import KgopsError
@@ -68,8 +68,8 @@ def test_every_workload_and_every_end_is_there(record: sqlite3.Connection) -> No
     assert [run.submitted_at for run in found] == sorted((run.submitted_at for run in found), reverse=True)
 
 
-def test_every_screen_has_something_to_show(tour: Home) -> None:
-    async def story(seen: Seen) -> None:
+async def test_every_screen_has_something_to_show(tour: Home) -> None:
+    async with open_screens(tour.path, (150, 45)) as seen:
         await seen.until_shows("a curve to watch", "waits behind it", MARK)
         await seen.press("h")
         await seen.until_shows("fb15k-237", "umls seed")
@@ -81,8 +81,6 @@ def test_every_screen_has_something_to_show(tour: Home) -> None:
         await seen.until_shows("a curve to watch")
         await seen.press("f")
         await seen.until_shows("PROFILE", "any machine")
-
-    look(tour.path, story, (150, 45))
 
 
 @pytest.mark.parametrize(
