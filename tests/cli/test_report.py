@@ -142,7 +142,7 @@ def test_a_comparison_marks_the_best_and_draws_curves_together(
     assert one == ("n", f"{first:.5g}")
     assert other == ("n best", f"★ {second:.5g} · {second / first:.2f}×")
     (differs,) = re.findall(r"<tr>(<td>train.learning_rate.*?)</tr>", page.raw.partition("All settings")[0])
-    assert differs.endswith("<td>1e-05</td><td>0.01</td>")
+    assert differs.endswith("<td>1e-05</td><td>0.001</td>")
 
 
 def test_times_of_two_machines_have_no_ratio_and_no_best(run_cli: Console) -> None:
