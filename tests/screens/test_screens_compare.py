@@ -61,8 +61,8 @@ async def test_two_real_trainings_show_what_was_set_and_what_came_of_it(two_trai
     found = two_trainings("compare", "2", "1", "--json").json()
     async with open_screens(two_trainings.home, (120, 90)) as seen:
         await compared(seen, 2)
-        assert [line.split() for line in seen.lines() if line.startswith("batch_size")] == [
-            ["batch_size", "64", "128"],  # as it was set
+        assert [line.split() for line in seen.lines() if "batch_size" in line] == [
+            ["options.batch_size", "64", "128"],  # as it was set
             ["batch_size", "64", "128"],  # and as it took effect
         ]
         assert "num_epochs" not in seen.text
