@@ -59,7 +59,7 @@ async def compared(seen: Seen, count: int) -> None:
 
 async def test_two_real_trainings_show_what_was_set_and_what_came_of_it(two_trainings: Console) -> None:
     found = two_trainings("compare", "2", "1", "--json").json()
-    async with open_screens(two_trainings.home, (120, 90)) as seen:
+    async with open_screens(two_trainings.home, (120, 130)) as seen:
         await compared(seen, 2)
         assert [line.split() for line in seen.lines() if "batch_size" in line] == [
             ["options.batch_size", "64", "128"],  # as it was set
