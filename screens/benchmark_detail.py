@@ -90,7 +90,8 @@ def _option(line: str) -> Row:
         return Row((Piece(line, "head"),))
     mark = next((mark for mark in _ANSWERS if mark in line), None)
     at = line.rfind(mark) if mark is not None else len(line)
-    return Row((Piece(line[:at]), Piece(line[at:], _ANSWERS.get(mark or "", "text"))))
+    tone = _ANSWERS.get(mark or "", "text")
+    return Row((Piece(line[:at], "dim" if tone == "dim" else "text"), Piece(line[at:], tone)))
 
 
 # --- variants beside the baseline ---

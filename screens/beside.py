@@ -1,12 +1,13 @@
-"""Pane on the right of a list: the run under the cursor, read by the feed once the cursor rests."""
+"""Pane beside a list: the run under the cursor, read by the feed once the cursor rests."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kgops.present.rows import text_row
 from screens.feed_state import BesideList, FeedState
 from screens.run_actions import ChangesRuns
+from screens.widgets.boxes import has_panels
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ _REST_S = 0.15  # a cursor that passes a run asks for nothing
 class HasPane(ChangesRuns):
     """Subclasses compose `Horizontal` of the list and `Lines(id="pane")`."""
 
+    pane_below_from: ClassVar[int | None] = (
+        None  # lines from which a narrow screen has the pane below its list
+    )
     _beside: BesideList | None = None
     _glance: FeedState | None = None
     _moves = 0
@@ -29,7 +33,7 @@ class HasPane(ChangesRuns):
 
     def point_pane(self) -> None:
         """Called when the cursor has moved."""
-        run = self.subject if self.size.width >= _FROM else None
+        run = self.subject if self._has_pane else None
         beside = None if run is None else BesideList(run.id)
         if beside == self._beside:
             return
@@ -37,6 +41,11 @@ class HasPane(ChangesRuns):
         self._moves += 1
         move = self._moves
         self.set_timer(_REST_S, lambda: self._ask(move))
+
+    @property
+    def _has_pane(self) -> bool:
+        is_high = self.pane_below_from is not None and self.size.height >= self.pane_below_from
+        return self.size.width >= _FROM or (is_high and has_panels(*self.app.size))
 
     def _ask(self, move: int) -> None:
         if move == self._moves and self.is_current:
@@ -54,8 +63,9 @@ class HasPane(ChangesRuns):
         return True
 
     def draw_pane(self) -> None:
-        self.set_class(self.size.width >= _FROM, "has-pane")
-        if self.size.width >= _FROM:
+        self.set_class(self._has_pane, "has-pane")
+        self.set_class(self._has_pane and self.size.width < _FROM, "pane-below")
+        if self._has_pane:
             pane = self.query_one("#pane", Lines)
             pane.show(self._pane_rows(pane.room, pane.size.height))
 

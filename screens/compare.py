@@ -26,6 +26,7 @@ from screens.background import begin
 from screens.compare_page import Curves
 from screens.feed_state import HISTORY, FeedState
 from screens.marked_chart import MarksCharts
+from screens.widgets.boxes import has_panels
 from screens.widgets.chart_axis import Point
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -60,7 +61,9 @@ class Compare(MarksCharts):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield _Runs(id="body", cursor=True)
+        runs = _Runs(id="body", cursor=True).add_class("panel")
+        runs.border_title = "RUNS"
+        yield runs
         with Container(id="halves"):
             yield Lines(id="detail", scrolls=True, panels=True)
             yield Lines(id="curves", scrolls=True, panels=True)
@@ -142,8 +145,8 @@ class Compare(MarksCharts):
             body.show([waits])
         else:
             runs = self._comparison.runs
-            body.styles.height = len(runs)
-            body.show(compare_page.run_rows(self._comparison, width))
+            body.styles.height = len(runs) + 2 * has_panels(*self.app.size)
+            body.show(compare_page.run_rows(self._comparison, body.room))
             self._drawn_key = body.key
             self.set_class(self._is_wide, "wide")
             detail, curves = (self.query_one(id, Lines) for id in ("#detail", "#curves"))

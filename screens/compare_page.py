@@ -55,9 +55,7 @@ def detail_rows(
     table = _Table(comparison, width, quality)
     sections: list[Sequence[Row]] = [
         [Row((Piece("! ", "warn"), *text_row(text, width - 2).pieces)) for text in comparison.cautions],
-        table.differences(
-            "SETTINGS", [row for row in comparison.settings if not comparison.is_of_one_workload(row)]
-        ),
+        table.differences("SETTINGS", _settings(comparison)),
         table.differences("OPTIONS APPLIED", comparison.options),
         table.metrics("METRICS", comparison.shown, comparison.left_out),
         table.texts("MRR (RANKS)", quality),
@@ -69,6 +67,14 @@ def detail_rows(
         ),
     ]
     return stacked(sections)
+
+
+def _settings(comparison: Comparison) -> list[Difference]:
+    """Without options that were applied as asked: those are among the options."""
+    applied = {(row.name, *map(_word, row.values)) for row in comparison.options}
+    rows = [row for row in comparison.settings if not comparison.is_of_one_workload(row)]
+    kept = [row for row in rows if (row.name.rpartition(".")[2], *map(_word, row.values)) not in applied]
+    return kept if len(kept) == len(rows) or any(row.differs for row in kept) else []
 
 
 # --- curves ---
@@ -142,7 +148,10 @@ class _Table:
         heads = {row.name.partition(".")[0] for row in shown}
         known = f"{heads.pop()}." if len(heads) == 1 else self._workload  # a common prefix is dropped
         named = [(row.name.removeprefix(known), [_word(value) for value in row.values]) for row in shown]
-        return [self._head(title), *(self._row(name, cells) for name, cells in named)]
+        if any(width_of(cell) > self._number for _, cells in named for cell in cells):
+            return [self._head(title), *(self._row(name, cells) for name, cells in named)]
+        aligned = ((name, [f"{cell:>{self._number}}" for cell in cells]) for name, cells in named)
+        return [self._head(title, self._number), *(self._row(name, cells) for name, cells in aligned)]
 
     def texts(self, title: str, rows: Sequence[tuple[str, ...]]) -> list[Row]:
         return [self._head(title), *(self._row(name, cells) for name, *cells in rows)] if rows else []

@@ -214,7 +214,7 @@ class Dashboard(HasPane):
 
 def _rows(state: FeedState, width: int, height: int, all_alerts: bool) -> list[Row]:
     if state.wanted is None:  # the first picture, for which the page is not yet imported
-        return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
+        return [text_row("reading GPUs …", width, "dim")]
     from screens import dashboard_page
 
     return dashboard_page.rows(state, width, height, all_alerts=all_alerts)

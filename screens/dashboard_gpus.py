@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present import gpu_cells, process_columns
-from kgops.present.areas import Values, area
+from kgops.present.areas import Values, area, shade_of
 from kgops.present.formats import whole
 from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
 from kgops.present.gpus import expected_start
@@ -27,6 +27,7 @@ _ROOMY = 160  # columns
 _LEAST_PROCESSES = 5  # lines
 _LEAST_CHART, _FEWEST, _MOST_CHART = 28, 4, 24  # columns, lines
 _AXIS = 8
+_TONES = {"▇": "good", "▓": "good-others", "░": "good-reserved"}
 MINUTES = BUCKET_S * KEPT // 60
 
 
@@ -60,7 +61,7 @@ def _legend(heads: Sequence[Piece]) -> Iterator[Piece]:
             yield head
             continue
         for text in re.split("([▇▓░])", head.text):
-            yield Piece(text, "good" if text in ("▇", "▓", "░") else "dim")
+            yield Piece(text, _TONES.get(text, "dim"))
 
 
 def gpu_columns(width: int) -> Columns:
@@ -158,8 +159,8 @@ def gpu_chart(title: str, values: Values, high: float, width: int, height: int) 
     last = whole(values[-1] if values else None)
     out = [[Piece(f"{title:<{width - len(last)}}"), Piece(last, "strong")]]
     out += [
-        [Piece(f"{label:>{_AXIS}} ", "dim"), Piece(line, "area")]
-        for label, line in zip(labels, lines, strict=True)
+        [Piece(f"{label:>{_AXIS}} ", "dim"), Piece(line, shade_of(y, height))]
+        for y, (label, line) in enumerate(zip(labels, lines, strict=True))
     ]
     left, middle, right = f"-{MINUTES} min", f"-{MINUTES // 2} min", "now"
     gap = room - len(left) - len(middle) - len(right)

@@ -15,7 +15,7 @@ from kgops.present.formats import age, amount, whole
 from kgops.present.gpu_cells import free, gpu_row, load, memory_bar, pressure
 from kgops.present.gpus import signal_process
 from kgops.present.process_columns import OF_ONE_GPU, OF_SLICES, process_key, process_rows
-from kgops.present.rows import Piece, Row, beside, stacked, text_row, text_rows, title
+from kgops.present.rows import BLANK, Piece, Row, beside, stacked, text_row, text_rows, title
 from screens.actions import ScreenName
 from screens.background import begin
 from screens.copying import Copyable, of_gpu
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _AXIS = 8
-_LEAST_HEIGHT, _MOST_HEIGHT = 6, 48  # lines of a curve
+_LEAST_HEIGHT, _MOST_HEIGHT = 5, 14  # lines of a curve
+_HOTTEST_C = 100.0
 _SIDE_BY_SIDE = 110  # columns from which both curves stand in one line
 
 
@@ -56,11 +57,11 @@ def _memory(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
     start = expected_start_of(state)
     util, heat, power = load(gpu_row(usage))
     rows = [
-        Row((Piece(f"{'MEMORY':<{_AXIS}}", "head"), *_bar(usage, waiting_mib_of(usage, start), width))),
-        Row((Piece(" " * _AXIS), *_legend(usage))),
+        Row((Piece("MEMORY", "head"), Piece(f"  {_amount_of(usage)}"))),
+        Row(tuple(memory_bar(gpu_row(usage), width, waiting_mib_of(usage, start)))),
+        Row(tuple(_legend(usage))),
         Row(
             (
-                Piece(f"{'LOAD':<{_AXIS}}", "head"),
                 Piece(f"{util.text} busy · "),
                 Piece(f"{heat.text} °C", heat.tone),
                 Piece(f" · {power.text} W"),
@@ -69,20 +70,17 @@ def _memory(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
     ]
     for part in usage.slices:
         name = (part.reading.name or "").partition("MIG ")[2]
-        bar = _bar(part, waiting_mib_of(part, start), width)
-        rows.append(Row((Piece(f"{part.label:<{_AXIS}}", "head"), *bar, Piece(f"  {one_line(name, 10)}"))))
+        words = f"  {_amount_of(part)}  {one_line(name, 10)}"
+        room = max(width - _AXIS - len(words), 10)
+        bar = memory_bar(gpu_row(part), room, waiting_mib_of(part, start))
+        rows.append(Row((Piece(f"{part.label:<{_AXIS}}", "head"), *bar, Piece(words))))
     if start is not None and start.gpu == usage.label:
-        rows.append(
-            text_row(f"{'':<{_AXIS}}run {start.run} waits for {start.need_mib:,} MiB", width, "accent")
-        )
+        rows.append(text_row(f"run {start.run} waits for {start.need_mib:,} MiB", width, "accent"))
     return rows
 
 
-def _bar(usage: GpuUsage, waiting_mib: float, width: int) -> tuple[Piece, ...]:
-    reading = usage.reading
-    of = f"{whole(reading.memory_used_mib)} of {whole(usage.usable_mib)} MiB"
-    room = max(min(width - _AXIS - len(of) - 18, 100), 10)
-    return (*memory_bar(gpu_row(usage), room, waiting_mib), Piece(f"  {of}"))
+def _amount_of(usage: GpuUsage) -> str:
+    return f"{whole(usage.reading.memory_used_mib)} of {whole(usage.usable_mib)} MiB"
 
 
 def _legend(usage: GpuUsage) -> list[Piece]:
@@ -92,11 +90,15 @@ def _legend(usage: GpuUsage) -> list[Piece]:
     pieces = [
         Piece("▇", tone),
         Piece(f" by runs {amount(mine, 'MiB')}   "),
-        Piece("▓", tone),
+        Piece("▓", f"{tone}-others"),
         Piece(f" by others {amount(others, 'MiB')}"),
     ]
     if usage.reserved_mib:
-        pieces += [Piece("   "), Piece("░", tone), Piece(f" reserved by runs {usage.reserved_mib:,} MiB")]
+        pieces += [
+            Piece("   "),
+            Piece("░", f"{tone}-reserved"),
+            Piece(f" reserved by runs {usage.reserved_mib:,} MiB"),
+        ]
     return pieces
 
 
@@ -127,18 +129,22 @@ def _history(usage: GpuUsage, state: FeedState, width: int, room: int) -> list[R
     curve = state.curves.get(usage.reading.index)
     if curve is None:
         return []
-    charts = (
+    charts = [
         ("memory MiB", curve.memory_mib, float(usage.usable_mib or 0)),
         ("utilization %", curve.utilization, 100.0),
-    )
+        ("temperature °C", curve.temperature_c, _HOTTEST_C),
+        ("power W", curve.power_w, usage.reading.power_limit_w or 0.0),
+    ]
     across = 2 if width >= _SIDE_BY_SIDE else 1
+    down = 2 if room >= 2 * (_LEAST_HEIGHT + 3) else 1  # each has a title, an axis and a line between
     each = (width - 3 * (across - 1)) // across
-    height = min(max((room - 2) * across // 2 - 2, _LEAST_HEIGHT), _MOST_HEIGHT)  # without headings and axis
-    drawn = [gpu_chart(*chart, each, height) for chart in charts]
+    height = min(max((room - down) // down - 2, _LEAST_HEIGHT), _MOST_HEIGHT)
+    drawn = [gpu_chart(*chart, each, height) for chart in charts[: across * down]]
     rows = [text_row(f"LAST {MINUTES} MINUTES", width, "head")]
-    if across == 1:
-        return [*rows, *(Row(tuple(line)) for chart in drawn for line in chart)]
-    return [*rows, *(beside(lines) for lines in zip(*drawn, strict=True))]
+    for first in range(0, len(drawn), across):
+        rows += [BLANK] if first else []
+        rows += [beside(lines) for lines in zip(*drawn[first : first + across], strict=True)]
+    return rows
 
 
 class GpuScreen(RunScreenBase):

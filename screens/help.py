@@ -35,9 +35,11 @@ _SIGNS = (
     ("■", "dim", "stopped"),
     ("✗", "bad", "failed, out of memory, interrupted"),
     ("!", "warn", "an alert: it needs a person, and stays until it is acknowledged"),
-    ("▇ ▓ ▒", "text", "GPU memory that runs use, that others use, whose user is unknown"),
-    ("░ ┄", "text", "GPU memory that runs reserve besides, that the next waiting run is predicted to need"),
-    ("▇", "good", "at least a quarter of the GPU's memory is free; yellow: less; red: at most a tenth"),
+    ("▇", "good", "GPU memory that runs use; yellow: less than a quarter is free; red: at most a tenth"),
+    ("▓", "good-others", "GPU memory that others use"),
+    ("░", "good-reserved", "GPU memory that runs reserve besides"),
+    ("▒", "text", "GPU memory whose user is unknown"),
+    ("┄", "text", "GPU memory that the next waiting run is predicted to need"),
 )
 
 

@@ -38,6 +38,7 @@ _WEEK = "since:7d"
 
 class History(FilteredList[Query, Page], HasPane):
     screen_name: ClassVar[ScreenName] = "history"
+    pane_below_from = 36
     input_above = "#columns"
 
     def __init__(self, app: KgopsApp) -> None:

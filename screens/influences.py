@@ -15,7 +15,7 @@ from textual.containers import Container
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from kgops.present import influences as influence_views
-from kgops.present.formats import fitted, shortened
+from kgops.present.formats import fitted, shortened, width_of
 from kgops.present.influences import RunInfluences
 from kgops.present.rows import Column, Columns, Piece, Row, text_row, text_rows
 from kgops.present.wording import going
@@ -24,7 +24,7 @@ from screens.background import begin
 from screens.copying import Copyable
 from screens.feed_state import HISTORY
 from screens.run_screen import RunScreenBase
-from screens.widgets.bar import SIDES, signed_bar
+from screens.widgets.bar import sides, signed_bar
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import DatabaseMissing, StorageError
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _SIDES = ("both", "proponents", "opponents")
 _TRIPLE = "head · relation · tail"
+_NARROWEST, _WIDEST = 7, 20  # columns of a side of the bars: what the names leave
+_SCORE = 21  # columns of the score, and between columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,12 @@ def influence_rows(
     if test.trouble is not None:
         return [text_row("NO INFLUENCES", width, "head"), text_row(test.trouble, width, "warn")]
     shown = influence_filter.of(influences, test)
+    labels = [(one.head, one.relation, one.tail) for one in shown]
+    longest = max((width_of(_whole(influences, one)) for one in labels), default=0)
+    side = min(max((width - longest - _SCORE) // 2, _NARROWEST), _WIDEST)
     columns = Columns(
         (
-            Column(SIDES, len(SIDES)),
+            Column(sides(side), len(sides(side))),
             Column("score", 10, right=True),
             Column(_TRIPLE, 20, grows=True),
         ),
@@ -138,13 +143,12 @@ def influence_rows(
     all_found = influences.by_test.get(test.test, ())
     counted = f"{len(shown)} of {len(all_found)}: {influence_filter.description(influences)}"
     head = Row((Piece("INFLUENCES", "head"), Piece(f"  {fitted(counted, width - 12)}", "dim")))
-    tested = " · ".join(one_line(influences.name_of(one)) for one in (test.head, test.relation, test.tail))
+    tested = _whole(influences, (test.head, test.relation, test.tail))
     rows = [head, *text_rows(f"{test.test}  {tested}", width, "strong"), columns.heading()]
     largest = max((abs(influence.score) for influence in all_found), default=0.0)
-    for influence in shown:
-        named = (influence.head, influence.relation, influence.tail)
+    for influence, named in zip(shown, labels, strict=True):
         words = Piece(_triple_text(influences, named, columns.width_of(_TRIPLE)))
-        bar = signed_bar(influence.score, largest)
+        bar = signed_bar(influence.score, largest, side)
         rows.append(
             columns.row(
                 [bar, Piece(f"{influence.score:+#.4g}", "strong"), words],
@@ -163,6 +167,10 @@ def path_lines(words: Sequence[str], width: int, *, indent: int = 2) -> list[Row
             line = " " * indent
         line = f"{line} {word}" if line.strip() else line + word
     return [*rows, text_row(line, width)]
+
+
+def _whole(influences: RunInfluences, labels: Sequence[str]) -> str:
+    return " · ".join(one_line(influences.name_of(label)) for label in labels)
 
 
 def _triple_text(influences: RunInfluences, labels: Sequence[str], width: int) -> str:

@@ -187,7 +187,7 @@ def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
     whole = max(taken + need, room or 0.0)
     end = width if room is None else round(min(room / whole, 1.0) * (width - 1))
     alarm = "bad" if fit.state in ("later", "never") else "warn" if fit.is_tight else None
-    cells = [("▓", "other")] * min(round(taken / whole * (width - 1)), width - 2)
+    cells = [("▓", "other-others")] * min(round(taken / whole * (width - 1)), width - 2)
     before, reached = len(cells), taken
     for i, part in enumerate(plan_sections.parts_by_size(suggestion)):
         reached += part.size / _MIB
@@ -195,7 +195,9 @@ def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
         cells += [("▇", tone)] * (round(reached / whole * (width - 1)) - len(cells))
     if len(cells) == before:
         cells.append(("▇", alarm or "data"))  # what is there is seen
-    cells += [("░", alarm or "dim")] * (round((taken + need) / whole * (width - 1)) - len(cells))
+    cells += [("░", f"{alarm or 'data'}-reserved")] * (
+        round((taken + need) / whole * (width - 1)) - len(cells)
+    )
     if room is not None:
         cells += [(" ", "dim")] * (end - len(cells))
         cells.insert(end, ("│", "dim"))

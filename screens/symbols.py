@@ -13,26 +13,27 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme
 
+from kgops.present.areas import SHADES
 from kgops.present.terminals import colours_of_terminal, in_ascii, signs_of_terminal, without_braille
 
 Tones = dict[str, Style]
 
 _DARK = {
-    "text": "#d0d0d0",
+    "text": "#d3d7de",
     "strong": "#ffffff",
-    "dim": "#808080",
-    "accent": "#5fafff",
+    "dim": "#838a94",
+    "accent": "#6cb6ff",
     "data": "#5fd7d7",
-    "good": "#87d787",
+    "good": "#7fd88f",
     "warn": "#ffaf5f",
-    "bad": "#ff5f5f",
-    "other": "#d787d7",
-    "edge": "#4e4e4e",
-    "back": "#121212",
-    "cursor": "#303030",
+    "bad": "#ff6b68",
+    "other": "#d2a0ff",
+    "edge": "#454b54",
+    "back": "#101215",
+    "cursor": "#2a2e35",
     "done": "#1f6b6f",
-    "area": "#2b8287",
-    "track": "#1c2a2c",
+    "area": "#1c5f66",
+    "track": "#22282b",
 }
 _LIGHT = {
     "text": "#303030",
@@ -48,7 +49,7 @@ _LIGHT = {
     "back": "#ffffff",
     "cursor": "#dadada",
     "done": "#a6dcdf",
-    "area": "#7cc7cc",
+    "area": "#bfe6e8",
     "track": "#e6f3f4",
 }
 # Blue, yellow and vermilion are distinct in every kind of colour blindness.
@@ -61,11 +62,16 @@ _SAFE = {
     "bad": "#ff8700",
     "other": "#af8787",
     "done": "#5f5f87",
-    "area": "#77779f",
+    "area": "#4b4b6b",
     "track": "#26262e",
 }
 
 _GROUNDS = ("back", "cursor", "done", "track", "area")
+_PARTED = ("good", "warn", "bad", "data", "other")  # tones of bars that have parts
+# Parts of a bar: how much weaker each tone is, and its sign where there are few colours.
+_WEAKER = {"others": (0.45, "▓"), "reserved": (0.72, "░")}
+_STRONGEST = "▇"
+_BY_TONE = str.maketrans({sign: _STRONGEST for _, sign in _WEAKER.values()})
 
 _COLOURS = {"kgops-dark": _DARK, "kgops-light": _LIGHT, "kgops-safe": _SAFE}
 
@@ -99,18 +105,45 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
         tones = {name: Style(color=colours[name], bgcolor=back) for name in named}
         tones["head"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         tones["strong"] = Style(color=colours["strong"], bgcolor=back, bold=True)
-        tones["area"] = Style(color=colours["area"], bgcolor=back)
+        tones |= {name: Style(color=colour, bgcolor=back) for name, colour in _weaker(colours).items()}
         tones["field"] = Style(
             color=colours["strong"], bgcolor=colours["track" if back == colours["back"] else "done"]
         )
-        tones["area-warn"] = Style(color=colours["warn"], bgcolor=colours["area"])
-        tones["area-text"] = Style(color=colours["text"], bgcolor=colours["area"])
+        for shade in range(SHADES):
+            area = _mixed(colours["area"], colours["data"], 0.8 * shade / (SHADES - 1))
+            tones[f"area{shade}"] = Style(color=area, bgcolor=back)
+            tones[f"area{shade}-warn"] = Style(color=colours["warn"], bgcolor=area)
+            tones[f"area{shade}-text"] = Style(color=colours["strong"], bgcolor=area)
         tones["done"] = Style(color=colours["strong"], bgcolor=colours["done"])
         tones["track"] = Style(color=colours["text"], bgcolor=colours["track"])
         tones["tab"] = Style(color=colours["strong"], bgcolor=colours["cursor"], bold=True)
         return tones
 
     return drawn(colours["back"]), drawn(colours["cursor"])
+
+
+def painted(text: str, tone: str) -> str:
+    """A part of a bar differs by its tone alone."""
+    return text.translate(_BY_TONE) if tone.partition("-")[2] in _WEAKER else text
+
+
+def _weaker(colours: dict[str, str]) -> dict[str, str]:
+    """Colours of parts of a bar by tone: `good-others`."""
+    return {
+        f"{name}-{part}": _mixed(colours[name], colours["back"], share)
+        for name in _PARTED
+        for part, (share, _) in _WEAKER.items()
+    }
+
+
+@lru_cache(8)
+def _signs_of_parts(theme: str) -> dict[RichColor, str]:
+    weaker = _weaker(_COLOURS.get(theme, _DARK))
+    return {RichColor.parse(colour): _WEAKER[name.split("-")[1]][1] for name, colour in weaker.items()}
+
+
+def _mixed(colour: str, other: str, share: float) -> str:
+    return Color.parse(colour).blend(Color.parse(other), share).hex.lower()
 
 
 def filters_of_terminal(theme: Callable[[], str], unicode: bool | None) -> Iterator[LineFilter]:
@@ -174,8 +207,15 @@ class _FewColours(LineFilter):
 
     def apply(self, segments: Iterable[Segment], background: Color) -> list[Segment]:
         theme = self._theme()
+        signs = _signs_of_parts(theme)
         return [
-            Segment(text, None if style is None else self._style(theme, style), control)
+            Segment(
+                text.replace(_STRONGEST, signs.get(style.color, _STRONGEST))
+                if style and style.color
+                else text,
+                None if style is None else self._style(theme, style),
+                control,
+            )
             for text, style, control in segments
         ]
 

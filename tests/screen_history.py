@@ -68,9 +68,15 @@ def window(seen: Seen) -> RowWindow:
     return seen.app.screen.query_one("#body", RowWindow)
 
 
+def listed(seen: Seen) -> list[str]:
+    """The lines of the list, without its pane."""
+    region = seen.app.screen.query_one("#body").region
+    return seen.lines()[region.y : region.bottom]
+
+
 def shown(seen: Seen) -> list[int]:
     """The numbers of the runs in sight, from the top."""
-    words = [line.replace("●", " ").split() for line in seen.lines()[3:-1]]
+    words = [line.replace("●", " ").split() for line in listed(seen)]
     return [int(word[0]) for word in words if word and word[0].isdigit()]
 
 

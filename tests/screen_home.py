@@ -25,10 +25,22 @@ from storage.series import Point
 NOW = 1_773_500_000.0  # a Saturday, 14 March 2026, 14:53:20 UTC
 _HOUR, _DAY = 3600.0, 86_400.0
 _T4 = ("GPU-5d0c9a3e-77b1-4f0e-9b7c-0a5e2f6d1c48", "GPU-e81f4b26-2c39-4d7a-8a15-93b6f07d2e5c")
+WORKERS = {7: 4_711, 8: 4_802}  # PIDs by run
+OTHERS_PID = 5_120
 GPUS = Machine(
     (
-        replace(t4(_T4[0], used_mib=11_204), utilization=97, temperature=71, power_mw=68_000),
-        replace(t4(_T4[1], used_mib=3_980), utilization=64, temperature=58, power_mw=41_000),
+        replace(
+            t4(_T4[0], used_mib=11_204, processes=((WORKERS[7], 11_160),)),
+            utilization=97,
+            temperature=71,
+            power_mw=68_000,
+        ),
+        replace(
+            t4(_T4[1], used_mib=3_980, processes=((WORKERS[8], 2_310), (OTHERS_PID, 1_568))),
+            utilization=64,
+            temperature=58,
+            power_mw=41_000,
+        ),
     )
 )
 ENVIRONMENT = {

@@ -18,8 +18,6 @@ _LETTERS = {
     "accent": "a",
     "data": "c",
     "field": "f",
-    "area-warn": "v",
-    "area-text": "u",
     "good": "g",
     "warn": "w",
     "bad": "b",
@@ -27,10 +25,14 @@ _LETTERS = {
     "edge": "e",
     "done": "p",
     "area": "r",
+    "others": "m",
+    "reserved": "l",
     "track": "k",
     "tab": "n",
 }
-_LEGEND = " ".join(f"{letter}={tone}" for tone, letter in _LETTERS.items())
+_LEGEND = " ".join(
+    f"{letter}={tone}" for tone, letter in {**_LETTERS, "area-warn": "v", "area-text": "u"}.items()
+)
 _BETWEEN = f"~~~ {_LEGEND}; capitals and _ under the cursor, ? of no theme"
 
 
@@ -53,8 +55,16 @@ Look = tuple[object, object, bool]
 
 def _named_styles(theme: str) -> dict[Look, str]:
     plain, under_cursor = tones_of(theme)
-    letters = {_look(style): _LETTERS[tone] for tone, style in plain.items()}
-    return letters | {_look(style): _LETTERS[tone].upper() for tone, style in under_cursor.items()}
+    letters = {_look(style): _letter(tone) for tone, style in plain.items()}
+    return letters | {_look(style): _letter(tone).upper() for tone, style in under_cursor.items()}
+
+
+def _letter(tone: str) -> str:
+    """All shades of an area have one letter, and so have the parts of bars."""
+    if tone.startswith("area"):
+        _, _, level = tone.partition("-")
+        return {"": "r", "warn": "v", "text": "u"}[level]
+    return _LETTERS[tone.partition("-")[2] or tone]
 
 
 def _look(style: Style | None) -> Look:

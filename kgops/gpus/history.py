@@ -1,4 +1,4 @@
-"""The last ten minutes of each GPU's memory and utilization, in a few kilobytes."""
+"""The last ten minutes of each GPU's memory, utilization, heat and power, in a few kilobytes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ BUCKET_S = 4
 KEPT = 150  # buckets: ten minutes
 
 Values = tuple[float | None, ...]
+_UNSEEN: Values = (None,) * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class GpuCurve:
 
     memory_mib: Values = ()
     utilization: Values = ()
+    temperature_c: Values = ()
+    power_w: Values = ()
 
 
 class GpuHistory:
@@ -27,8 +30,8 @@ class GpuHistory:
 
     def __init__(self) -> None:
         self._bucket: int | None = None
-        self._open: dict[int, list[tuple[float | None, float | None]]] = {}
-        self._whole: dict[int, deque[tuple[float | None, float | None]]] = {}
+        self._open: dict[int, list[Values]] = {}
+        self._whole: dict[int, deque[Values]] = {}
         self.curves: dict[int, GpuCurve] = {}  # replaced as a whole, by GPU index
 
     def add(self, taken_at: float, gpus: Sequence[GpuReading]) -> None:
@@ -37,22 +40,19 @@ class GpuHistory:
             self._close(max(bucket - self._bucket, 1))
         self._bucket = bucket
         for gpu in gpus:
-            reading = gpu.memory_used_mib, gpu.utilization_percent
+            reading = gpu.memory_used_mib, gpu.utilization_percent, gpu.temperature_c, gpu.power_w
             self._open.setdefault(gpu.index, []).append(reading)
 
     def _close(self, passed: int) -> None:
         for index in {*self._open, *self._whole}:
             kept = self._whole.setdefault(index, deque(maxlen=KEPT))
-            readings = self._open.get(index, [])
-            kept.append((_mean([memory for memory, _ in readings]), _mean([util for _, util in readings])))
-            kept.extend([(None, None)] * min(passed - 1, KEPT))
+            readings = self._open.get(index, [_UNSEEN])
+            kept.append(tuple(map(_mean, zip(*readings, strict=True))))
+            kept.extend([_UNSEEN] * min(passed - 1, KEPT))
         self._open = {}
-        self.curves = {
-            index: GpuCurve(tuple(memory for memory, _ in kept), tuple(util for _, util in kept))
-            for index, kept in self._whole.items()
-        }
+        self.curves = {index: GpuCurve(*zip(*kept, strict=True)) for index, kept in self._whole.items()}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Values) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

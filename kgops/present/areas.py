@@ -9,6 +9,12 @@ from kgops.jobs.numbers import line_between, mean, share_between
 Values = Sequence[float | None]
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
+SHADES = 5  # tones of an area, brightest on top
+
+
+def shade_of(line: int, height: int) -> str:
+    """The tone of a line of an area, counted from the top."""
+    return f"area{(height - 1 - line) * SHADES // height}"
 
 
 def small_area(values: Values, width: int, low: float | None = None, high: float | None = None) -> str:

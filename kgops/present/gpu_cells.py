@@ -171,11 +171,11 @@ def memory_bar(gpu: GpuRow, width: int, waiting_mib: float = 0.0) -> list[Piece]
     tone = pressure(gpu)
     columns: list[tuple[int, str, str]] = []
     far = 0.0
-    for part, sign in (
-        (mine, _RUNS),
-        (others, _OTHERS if runs is not None else _UNKNOWN),
-        (gpu.reserved_mib, _RESERVED),
-        (waiting_mib, _WAITING),
+    for part, sign, shade in (
+        (mine, _RUNS, ""),
+        (others, _OTHERS if runs is not None else _UNKNOWN, "-others"),
+        (gpu.reserved_mib, _RESERVED, "-reserved"),
+        (waiting_mib, _WAITING, ""),
     ):
         before = round(share_between(far, 0.0, total) * room)
         far = min(far + part, float(total))
@@ -183,7 +183,7 @@ def memory_bar(gpu: GpuRow, width: int, waiting_mib: float = 0.0) -> list[Piece]
         if part > 0 and length == 0 and before < room:
             length = 1  # what is there is seen
         length = min(length, room - sum(count for count, _, _ in columns))
-        columns.append((max(length, 0), sign, tone))
+        columns.append((max(length, 0), sign, tone + shade if tone != "dim" else tone))
     rest = room - sum(count for count, _, _ in columns)
     pieces = [Piece(sign * count, tone) for count, sign, tone in columns]
     return [*pieces, Piece(_TRACK * rest + _END, "dim")]

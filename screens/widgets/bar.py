@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def share_bar(done: float, total: float, width: int) -> list[Piece]:
     """Progress bar."""
     full = _columns(done, total, width)
-    return [Piece("▇" * full, "data"), Piece("░" * (width - full), "dim")]
+    return [Piece("▇" * full, "data"), Piece("░" * (width - full), "data-reserved")]
 
 
 def filled(text: str, done: float, total: float, width: int) -> list[Piece]:
@@ -31,11 +31,16 @@ def part_bar(share: float, width: int, tone: str) -> Piece:
     return Piece(_halves(share, width).ljust(width), tone)
 
 
-def signed_bar(value: float, largest: float) -> list[Piece]:
-    """Below the heading `SIDES`: what opposes goes left, what promotes goes right in another hue."""
-    bar = _halves(share_between(abs(value), 0.0, largest), _SIDE, rightwards=value >= 0) if largest else ""
+def sides(width: int) -> str:
+    """The heading of `signed_bar`; each side has `width` columns."""
+    return f"{'against':>{width}}{_LINE}{'for':<{width}}"
+
+
+def signed_bar(value: float, largest: float, width: int) -> list[Piece]:
+    """What opposes goes left, what promotes goes right in another hue."""
+    bar = _halves(share_between(abs(value), 0.0, largest), width, rightwards=value >= 0) if largest else ""
     left, right = ("", bar) if value >= 0 else (bar, "")
-    return [Piece(left.rjust(_SIDE), "warn"), Piece(_LINE, "dim"), Piece(right.ljust(_SIDE), "data")]
+    return [Piece(left.rjust(width), "warn"), Piece(_LINE, "dim"), Piece(right.ljust(width), "data")]
 
 
 def _halves(share: float, width: int, *, rightwards: bool = True) -> str:
@@ -54,9 +59,6 @@ _FURTHEST = 1e300  # an infinite ratio has no column
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL, _HALF, _SHADE, _LINE, _ACROSS = "█", "▐", "░", "│", "┃"
 _BEYOND = ("‹", "›")
-
-SIDES = "against│for    "
-_SIDE = 7  # columns
 
 Cell = tuple[str, str]
 

@@ -16,6 +16,7 @@ from textual.widget import Widget
 
 from kgops.present.formats import drawn, width_of
 from kgops.present.rows import BLANK, Piece, Row
+from screens.symbols import painted
 from screens.widgets.boxes import EDGES, boxed, has_panels
 
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ class Lines(ScrollView):
         before, self._sign = self._sign, self._more_below()
         frame = self._frame
         if frame is not None:
-            frame.border_subtitle = self._sign.strip()
+            # Textual draws a frame again whenever it is told its subtitle. Headings in the same frame say nothing.
+            if self.can_focus and (frame.border_subtitle or "") != self._sign.strip():
+                frame.border_subtitle = self._sign.strip()
         elif self._sign != before:
             width = self.size.width if self.draws_panels else max(len(before), len(self._sign))
             self.refresh(Region(self.size.width - width, self.size.height - 1, width, 1))
@@ -314,7 +317,7 @@ def _segments(pieces: Sequence[Piece], tones: dict[str, Style], edge: Style) -> 
         if text and own != style:
             yield Segment(text, style)
             text = ""
-        text, style = text + drawn(piece.text), own
+        text, style = text + painted(drawn(piece.text), piece.tone), own
     if text:
         yield Segment(text, style)
 

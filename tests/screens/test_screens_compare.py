@@ -62,8 +62,7 @@ async def test_two_real_trainings_show_what_was_set_and_what_came_of_it(two_trai
     async with open_screens(two_trainings.home, (120, 130)) as seen:
         await compared(seen, 2)
         assert [line.split() for line in seen.lines() if "batch_size" in line] == [
-            ["options.batch_size", "64", "128"],  # as it was set
-            ["batch_size", "64", "128"],  # and as it took effect
+            ["batch_size", "64", "128"],  # as it took effect, which is as it was set
         ]
         assert "num_epochs" not in seen.text
         mrr = seen.row_of("test_mrr").split()

@@ -256,7 +256,7 @@ def test_gpus_show_what_is_used_and_whose_they_are(
     width = row.index("│") - row.index("▒")
     # Nobody's processes are listed, so what is used is not known to be the run's, and its reservation is kept besides.
     assert row.count("▒") == round(11_204 / 14_909 * width)
-    assert row.count("▒") + row.count("░") == width
+    assert row.count("▒") + row.count("▇") == width
     assert "fallen off the bus" in next(line for line in lines if line.startswith("1 "))
     unreserved = next(line for line in lines if line.startswith("2 Tesla T4"))
     assert not {"▇", "▓", "▒", "░"} & set(unreserved)

@@ -80,7 +80,6 @@ async def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_an
             await until_settled(seen)
             body = window(seen)
             assert body.max_scroll_y == max(count - body.size.height, 0)
-            assert body.allow_vertical_scroll == (count > body.size.height)
             await seen.press("G")
             await until_settled(seen)
             assert shown(seen) == list(expected.numbers)[-body.size.height :]

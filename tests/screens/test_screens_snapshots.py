@@ -14,7 +14,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +22,14 @@ import pytest
 from nvml_standin import Machine, Slice, StandIn, a100, cuda_build, t4
 from screen_benchmarks import add_claims
 from screen_driving import Seen
-from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
+from screen_home import ENVIRONMENT, GPUS, NOW, OTHERS_PID, WORKERS, fill, hold
 from screen_picture import picture
 
 from kgops.gpus.history import KEPT, GpuCurve, GpuHistory
+from kgops.gpus.processes import ProcessDetails, ProcessReader
 from kgops.present import host
 from kgops.settings import Home
+from kgops.supervisor.on_gpus import Owners
 from screens.app import KgopsApp
 from screens.widgets.lines import Lines
 from storage.database import open_writer
@@ -87,7 +89,7 @@ def then(before: Story, keys: str, *texts: str, at: int | None = None) -> Story:
     return story
 
 
-DASHBOARD = shows("ALERTS", "6.9 GiB free", "RECENT")
+DASHBOARD = shows("ALERTS", "9.1 GiB free", "RECENT")
 RUN = then(DASHBOARD, "enter", "7 train robokop-conve", "CURVES", "39 lines", at=7)
 NEW_RUN = then(DASHBOARD, "n", "no file or folder")  # the newest run's data are gone
 HISTORY = then(DASHBOARD, "h", "9 runs", "flights-full")
@@ -118,7 +120,7 @@ STORIES: dict[str, Story] = {
     ),
     "new-run-trouble": then(NEW_RUN, "", "Tab completes"),
     "history": HISTORY,
-    "compare": then(HISTORY, "end space up space equals_sign", "SETTINGS", "METRICS", "batch_size"),
+    "compare": then(HISTORY, "end space up space equals_sign", "OPTIONS APPLIED", "METRICS", "batch_size"),
     "compare-unlike": then(
         HISTORY,
         "home down down space space space space equals_sign",
@@ -147,6 +149,8 @@ def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, 
     os.statvfs = lambda path: roomy
     os.cpu_count = lambda: 16
     GpuHistory.__init__ = _ten_minutes  # type: ignore[method-assign]
+    ProcessReader.read = _processes  # type: ignore[method-assign]
+    Owners.run_of = lambda self, pid: next((run for run, one in WORKERS.items() if one == pid), None)  # type: ignore[method-assign]
     host._PROC = folder / "proc"
     held = hold(folder / "home")
     host._PROC.mkdir(exist_ok=True)
@@ -158,16 +162,35 @@ def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, 
     return drawn
 
 
+def _processes(self: ProcessReader, pids: Iterable[int]) -> dict[int, ProcessDetails]:
+    """A worker of each running run, and a program of somebody else."""
+    train, tracin = (f"python -m kgops.maths.{name}.worker job.toml" for name in ("train", "tracin"))
+    known = {
+        WORKERS[7]: ProcessDetails(1, NOW - 1_500, "ada", True, train, 98.0),
+        WORKERS[8]: ProcessDetails(2, NOW - 700, "ada", True, tracin, 100.0),
+        1: ProcessDetails(3, NOW - 9_000, "eve", False, "python train_bert.py", 99.0),
+        OTHERS_PID: ProcessDetails(4, NOW - 93_000, "bob", False, "python serve_llm.py --port 8000", 3.0),
+    }
+    return {pid: known[pid] for pid in pids if pid in known}
+
+
 def _ten_minutes(self: GpuHistory) -> None:
     """Two GPUs that have been watched for ten minutes."""
     rise = [min(2_000.0 + 400 * n, 11_204.0) for n in range(KEPT)]
     steady = [3_980.0 if n > 40 else None for n in range(KEPT)]
     busy = [90 + 8 * math.sin(n / 3) if n % 25 > 2 else 12.0 for n in range(KEPT)]
+    waves = [64.0 + 20 * math.sin(n / 7) for n in range(KEPT)]
     self._bucket, self._open, self._whole = None, {}, {}
     self.curves = {
-        0: GpuCurve(tuple(rise), tuple(busy)),
-        1: GpuCurve(tuple(steady), tuple(64.0 + 20 * math.sin(n / 7) for n in range(KEPT))),
+        0: GpuCurve(tuple(rise), tuple(busy), _warming(busy, 71.0), _warming(busy, 68.0)),
+        1: GpuCurve(tuple(steady), tuple(waves), _warming(waves, 58.0), _warming(waves, 41.0)),
     }
+
+
+def _warming(load: list[float], end: float) -> tuple[float, ...]:
+    """Follows the load slowly, up to `end`."""
+    smooth = [sum(load[max(n - 20, 0) : n + 1]) / len(load[max(n - 20, 0) : n + 1]) for n in range(len(load))]
+    return tuple(end * one / max(smooth) for one in smooth)
 
 
 async def _draw(name: str, expected: str | None) -> str:
