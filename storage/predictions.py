@@ -31,18 +31,6 @@ _QUERY = """
 """
 
 
-_WRITTEN = """
-    SELECT mib.value, s.value
-    FROM run JOIN run_spec ON run_spec.run = run.id
-        JOIN metric AS mib ON mib.run = run.id AND mib.name = 'written_mib'
-        JOIN metric AS s ON s.run = run.id AND s.name = 'writing_s'
-    WHERE run.state = 'succeeded' AND mib.value >= ? AND s.value > 0 AND json_valid(run_spec.environment)
-        AND json_extract(run_spec.environment, '$.machine.host') = ?
-    ORDER BY run.id DESC LIMIT ?
-"""
-_NEWEST_WRITTEN = 20  # a disk's speed changes as it fills up or is replaced
-
-
 class Forecast(NamedTuple):
     """A run's prediction and measurements; None is unknown. `on` is the GPU model, or the machine's CPU.
 
@@ -80,12 +68,6 @@ class Forecast(NamedTuple):
         if self.peak_mib is None or self.libraries_mib is None:
             return None
         return self.peak_mib - self.libraries_mib
-
-
-def writing_rates(conn: sqlite3.Connection, host: str, *, least_mib: float) -> list[float]:
-    """Write speeds in MiB/s of TracIn runs on this machine that wrote at least `least_mib`, newest first."""
-    rows = conn.execute(_WRITTEN, (least_mib, host, _NEWEST_WRITTEN)).fetchall()
-    return [mib / seconds for mib, seconds in rows]
 
 
 def newest(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from kgops.jobs.job import Job
@@ -18,12 +16,9 @@ from kgops.planning.speed import rates_of, seconds
 from kgops.workloads.graphs.counts import Counts, counts_of
 from kgops.workloads.plan import DiskUse, Shape, plan_of
 from kgops.workloads.registry import workload_of
-from storage import predictions
-from storage.database import Connection
 
 MARGIN = 0.10  # kept free beside a prediction
 _BLOCK = 4096  # of a disk: a file ends within one
-_MIN_MIB_FOR_SPEED = 16  # smaller writes do not show a disk's speed
 _MIB = 1 << 20
 
 
@@ -48,14 +43,6 @@ class TargetDisk:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSpeed:
-    """Median write speed of past runs on this machine, in MiB a second."""
-
-    mib_per_s: float
-    samples: int
-
-
-@dataclass(frozen=True, slots=True)
 class DiskPlan:
     """Predicted disk use; `certain`: the places without what is only bounded. `nearest`: the smallest change that would
     fit, and its bytes."""
@@ -64,17 +51,11 @@ class DiskPlan:
     places: tuple[TargetDisk, ...]
     certain: tuple[TargetDisk, ...]
     nearest: tuple[str, int] | None = None
-    write_speed: WriteSpeed | None = None
 
     @property
     def fits(self) -> bool:
         """True also if only an upper bound would not fit."""
         return all(place.fits for place in self.certain)
-
-    @property
-    def writing_s(self) -> float | None:
-        """Seconds spent writing; None if no run here has written enough to measure the speed."""
-        return None if self.write_speed is None else self.use.written / _MIB / self.write_speed.mib_per_s
 
     def as_table(self) -> dict[str, Any]:
         outside = {path: size / _MIB for path, size in self.use.outside.items()}
@@ -83,8 +64,6 @@ class DiskPlan:
             "at_most": self.use.at_most,
             "parts_mib": {name: size / _MIB for name, size in self.use.parts.items()},
             "copies_mib": outside,
-            "written_mib": self.use.written / _MIB,
-            "writing_s": self.writing_s,
             "places": [place.as_table() for place in self.places],
         }
 
@@ -93,7 +72,6 @@ def disk_plan(
     job: Job,
     suggestion: Suggestion | None,
     runs: Path,
-    conn: Connection | None,
     *,
     remembered: Path | None = None,
     most_bytes: int | None = None,
@@ -101,11 +79,7 @@ def disk_plan(
     """For a run whose folder is in `runs`; None if its disk use cannot be predicted."""
     stages = _stages_of(job, suggestion, remembered, most_bytes)
     plan = _disk_plan(stages, runs)
-    if plan is None:
-        return None
-    if conn is not None and plan.use.written:
-        plan = replace(plan, write_speed=_write_speed(conn))
-    if plan.fits:
+    if plan is None or plan.fits:
         return plan
     smaller = ((option, _disk_plan(fewer, runs)) for option, fewer in _smaller(job, stages))
     nearest = next(((option, one.use.total) for option, one in smaller if one is not None and one.fits), None)
@@ -196,8 +170,3 @@ def _free_bytes(path: Path) -> tuple[int, int | None]:
     except OSError:
         return path.stat().st_dev, None
     return path.stat().st_dev, stat.f_bavail * stat.f_frsize
-
-
-def _write_speed(conn: Connection) -> WriteSpeed | None:
-    rates = predictions.writing_rates(conn, platform.node(), least_mib=_MIN_MIB_FOR_SPEED)
-    return WriteSpeed(median(rates), len(rates)) if rates else None

@@ -146,7 +146,6 @@ def plan(
         planned.job,
         planned.suggestion,
         home.runs,
-        conn,
         remembered=remembered_in(home, "counts.json"),
         most_bytes=most,
     )

@@ -27,7 +27,6 @@ from kgops.workloads.plan import DiskUse
 from kgops.workloads.registry import workload_of
 
 _MIB = 1 << 20
-_WORTH_A_LINE = 16 << 20  # bytes: less is written quickly
 _LEAST_SHARE = 0.02  # of the disk; smaller parts are not named
 ALTERNATING = ("data", "dim")  # to separate adjacent parts
 _TONES: dict[State, str] = {
@@ -105,7 +104,6 @@ def facts(planned: Planned, filtering: FilteringPreview | None) -> list[Fact]:
         Fact("disk", disk_text(planned)),
         *_graph(suggestion),
         Fact("time", time_text(suggestion, filtering)),
-        *_writing(planned),
     ]
 
 
@@ -184,19 +182,6 @@ def _modelled_time(suggestion: Suggestion) -> str:
         f"{amount(modelled_s)} s {'per epoch' if trains else 'in total'}: predicted, never measured on "
         f"{one_line(suggestion.target.title)}"
     )
-
-
-def _writing(planned: Planned) -> Iterator[Fact]:
-    """The time to write the results, if they are large."""
-    disk = planned.disk
-    if disk is None or disk.use.written < _WORTH_A_LINE:
-        return
-    size = in_bytes(disk.use.written)
-    if disk.write_speed is None or disk.writing_s is None:
-        yield Fact("", f"and writing {size}: time unknown, since no run has written as much here yet")
-        return
-    rate = f"{disk.write_speed.mib_per_s:,.0f} MiB/s, from {disk.write_speed.samples} runs here"
-    yield Fact("", f"and {disk.writing_s:.3g} s writing {size} ({rate})")
 
 
 # --- tables ---

@@ -133,7 +133,6 @@ class DiskUse:
     passing: int = 0
     files: int = 0
     at_most: bool = False
-    written: int = 0  # of results and their copies, after the work itself
 
     @property
     def total(self) -> int:
@@ -151,7 +150,6 @@ class DiskUse:
             max(self.passing, other.passing),
             self.files + other.files,
             self.at_most or other.at_most,
-            self.written + other.written,
         )
 
 

@@ -129,9 +129,7 @@ class _Run(Work):
                 tests_at_once=tests_at_once(self.job),
             )
         seconds = time.monotonic() - begin
-        begin = time.monotonic()
         failed = outputs.finish(finished)
-        writing_s = time.monotonic() - begin
         if failed == len(tests):
             raise BadInput(
                 f"none of the {failed:,} test triples could be scored: {next(iter(finished)).trouble}."
@@ -141,7 +139,6 @@ class _Run(Work):
             "failed_tests": failed,
             "checkpoints": 0 if scoring is None else len(scoring.checkpoints),
             "train_triples": len(self.graph.train),
-            "writing_s": writing_s,
         }
         if pairs:
             metrics |= {"scored_pairs": pairs, "tracin_s": seconds, "pairs_per_s": pairs / seconds}
@@ -196,14 +193,12 @@ class _Run(Work):
             cleanup=scoring.cleanup,
         ).cpu()
         seconds = time.monotonic() - begin
-        begin = time.monotonic()
         summary = self._write_self_influence(scores, len(scoring.checkpoints))
         return {
             "train_triples": len(scores),
             "checkpoints": len(scoring.checkpoints),
             "tracin_s": seconds,
             "triples_per_s": len(scores) / seconds,
-            "writing_s": time.monotonic() - begin,
             **{f"self_influence_{name}": value for name, value in summary.items()},
         }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -278,15 +277,11 @@ def publish_results(
 ) -> None:
     """Copies the results and writes the manifest, last: with it the run has succeeded."""
     check_fence()
-    begin = time.monotonic()
     files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
     named = [(path, _kind(path)) for path in files if path.name != "manifest.json"]
     described = manifest.describe(folder, named)
     digests = {folder / file.path: file.sha256 for file in described}
     copied = Publication(job, folder, results, digests, report).copy()
-    if "writing_s" in metrics:  # writing includes copying and checking
-        metrics = metrics | {"writing_s": metrics["writing_s"] + time.monotonic() - begin}
-        metrics["written_mib"] = (sum(file.bytes for file in described) + copied) / 2**20
     metrics = metrics | {"disk_mib": (_bytes_below(folder) + copied) / 2**20}
     report.result(metrics)
     report.sync()

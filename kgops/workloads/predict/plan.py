@@ -249,6 +249,5 @@ def disk_use(job: Job, counts: Counts, shape: PredictShape | None, seconds: floa
     outside = {settings["output"]: other.get(formats[-1], csv)} if settings["output"] else {}
     if settings["output_dir"]:
         outside[settings["output_dir"]] = sum(results.values())
-    written = sum(results.values()) + sum(outside.values())
     # Among few candidates, or where few are new, a question has fewer answers.
-    return DiskUse({**results, "record": RECORD}, outside, 0, len(results) + 2, True, written)
+    return DiskUse({**results, "record": RECORD}, outside, 0, len(results) + 2, True)

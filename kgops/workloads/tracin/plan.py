@@ -230,9 +230,8 @@ class TracinDiskUse:
         of_batch = 2 * self.tests if self._formats.own_files else len(results)
         # A small neighbourhood may have fewer triples than are kept.
         unknown = self.filtered and (self.top_k is None or not self.settings["self_influence"])
-        written = sum(results.values()) + sum(outside.values())
         copies = 1 + bool(self.settings["output_dir"])
-        return DiskUse(parts, outside, passing, of_batch * copies, unknown, written)
+        return DiskUse(parts, outside, passing, of_batch * copies, unknown)
 
     @property
     def _formats(self) -> Formats:
