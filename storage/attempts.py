@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from storage import influences, reports, series
@@ -16,22 +17,22 @@ from storage.rows import json_table, made
 class Attempt:
     run: int
     number: int
-    outcome: str | None
-    reason: str | None
-    settings: dict[str, Any]
-    gpu: str | None
-    boot_id: str | None
-    worker_pid: int | None
-    worker_started: int | None
-    supervisor_pid: int | None
-    adoptions: int
-    started_at: float
-    ended_at: float | None
-    exit_code: int | None
-    signal: int | None
-    peak_gpu_mib: float | None
-    peak_host_mib: float | None
-    cpu_s: float | None
+    outcome: str | None = None
+    reason: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    gpu: str | None = None
+    boot_id: str | None = None
+    worker_pid: int | None = None
+    worker_started: int | None = None
+    supervisor_pid: int | None = None
+    adoptions: int = 0
+    started_at: float = math.nan
+    ended_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    peak_gpu_mib: float | None = None
+    peak_host_mib: float | None = None
+    cpu_s: float | None = None
 
 
 COLUMNS = tuple(field.name for field in fields(Attempt))
@@ -40,52 +41,29 @@ COLUMNS = tuple(field.name for field in fields(Attempt))
 _FORGET_PROGRESS = "phase = NULL, done = NULL, total = NULL, unit = NULL, rate = NULL, reported_at = NULL"
 
 
-def begin(
-    conn: sqlite3.Connection,
-    run: int,
-    number: int,
-    *,
-    settings: dict[str, Any],
-    gpu: str | None,
-    boot_id: str,
-    worker_pid: int,
-    worker_started: int,
-    supervisor_pid: int,
-    started_at: float,
-) -> None:
+def begin(conn: sqlite3.Connection, attempt: Attempt) -> None:
     """Records an attempt whose identity is on disk and sets the run to running.
 
     May be repeated for one attempt: a supervisor may have died between writing the folder and the database.
     """
     with transaction(conn):
         conn.execute(
-            "INSERT INTO attempt (run, number, settings, gpu, boot_id, worker_pid, worker_started,"
-            " supervisor_pid, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            f"INSERT INTO attempt ({', '.join(COLUMNS)}) VALUES (:{', :'.join(COLUMNS)})"
             # A repeated attempt, or one of this number whose worker never started.
             " ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id, worker_pid = excluded.worker_pid,"
             " worker_started = excluded.worker_started, supervisor_pid = excluded.supervisor_pid,"
             " started_at = excluded.started_at WHERE outcome IS NULL",
-            (
-                run,
-                number,
-                json.dumps(settings),
-                gpu,
-                boot_id,
-                worker_pid,
-                worker_started,
-                supervisor_pid,
-                started_at,
-            ),
+            {**asdict(attempt), "settings": json.dumps(attempt.settings)},
         )
         # What the attempt before it reported would be shown as this one's. The metric stays: it was measured.
         conn.execute(
             f"UPDATE run SET {_FORGET_PROGRESS} WHERE id = ? AND attempts < ? AND state IN ('starting', 'running')",
-            (run, number),
+            (attempt.run, attempt.number),
         )
         conn.execute(
             "UPDATE run SET state = 'running', reason = NULL, attempts = max(attempts, ?),"
             " started_at = coalesce(started_at, ?) WHERE id = ? AND state IN ('starting', 'running')",
-            (number, started_at, run),
+            (attempt.number, attempt.started_at, attempt.run),
         )
 
 

@@ -158,57 +158,31 @@ def field_types() -> dict[str, type]:
     }
 
 
-def add(
-    conn: sqlite3.Connection,
-    *,
-    number: int,
-    workload: str,
-    label: str,
-    profile: str | None,
-    state: str,
-    folder: str,
-    submitted_at: float,
-    gpu_request: str | None,
-    reserved_mib: int | None,
-    exclusive: bool,
-    predicted_mib: float | None,
-    spec: RunSpec,
-) -> None:
+def add(conn: sqlite3.Connection, run: Run, spec: RunSpec) -> None:
     with transaction(conn):
         conn.execute(
-            "INSERT INTO run (id, workload, label, profile, state, folder, submitted_at, gpu_request, reserved_mib,"
-            " exclusive, predicted_mib) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                number,
-                workload,
-                label,
-                profile,
-                state,
-                folder,
-                submitted_at,
-                gpu_request,
-                reserved_mib,
-                int(exclusive),
-                predicted_mib,
-            ),
+            f"INSERT INTO run ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})",
+            [getattr(run, name) for name in COLUMNS],
         )
-        conn.execute(
-            "INSERT INTO run_spec (run, job, plan, environment) VALUES (?, ?, ?, ?)",
-            (number, json.dumps(spec.job), json.dumps(spec.plan), json.dumps(spec.environment)),
-        )
-        conn.execute("INSERT INTO intake (run) VALUES (?)", (number,))
-        _remember_gpus(conn, spec.environment)
-        search.index(conn, number)
+        _write_spec(conn, run.id, spec)
+        conn.execute("INSERT INTO intake (run) VALUES (?)", (run.id,))
+        remember_gpus(conn, spec.environment.get("gpus"))
+        search.index(conn, run.id)
 
 
-def _remember_gpus(conn: sqlite3.Connection, environment: dict[str, Any]) -> None:
+def _write_spec(conn: sqlite3.Connection, number: int, spec: RunSpec) -> None:
+    conn.execute(
+        "INSERT OR REPLACE INTO run_spec (run, job, plan, environment) VALUES (?, ?, ?, ?)",
+        (number, *map(json.dumps, spec)),
+    )
+
+
+def remember_gpus(conn: sqlite3.Connection, gpus: Any) -> None:
     """Stores GPU names by UUID, so that `gpu:t4` finds runs on such a GPU."""
-    for gpu in environment.get("gpus") or ():
-        if gpu.get("uuid") and gpu.get("name"):
-            conn.execute(
-                "INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                (gpu["uuid"], gpu["name"]),
-            )
+    for gpu in gpus if isinstance(gpus, list) else ():
+        identity = (gpu.get("uuid"), gpu.get("name")) if isinstance(gpu, dict) else (None, None)
+        if all(isinstance(one, str) and one for one in identity):
+            conn.execute("INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", identity)
 
 
 def next_number(conn: sqlite3.Connection) -> int:
@@ -346,10 +320,7 @@ def rewrite(conn: sqlite3.Connection, number: int, values: dict[str, Any], spec:
     changes = ", ".join(f"{name} = ?" for name in values)
     if values:
         conn.execute(f"UPDATE run SET {changes} WHERE id = ?", (*values.values(), number))
-    conn.execute(
-        "INSERT OR REPLACE INTO run_spec (run, job, plan, environment) VALUES (?, ?, ?, ?)",
-        (number, json.dumps(spec.job), json.dumps(spec.plan), json.dumps(spec.environment)),
-    )
+    _write_spec(conn, number, spec)
     search.index(conn, number)
 
 

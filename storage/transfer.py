@@ -99,18 +99,10 @@ def insert_rows(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: in
         for curve in rows.curves:
             points = zip(curve.steps, curve.values, curve.times, strict=True)
             series.append(conn, given, [series.Point(curve.name, *point) for point in points])
-        _remember_gpus(conn, rows.spec["environment"].get("gpus"))
+        runs.remember_gpus(conn, rows.spec["environment"].get("gpus"))
         search.index(conn, given)
         series.settle(conn, given)
     return given
-
-
-def _remember_gpus(conn: sqlite3.Connection, gpus: Any) -> None:
-    """Stores GPU names by UUID, so that `gpu:t4` finds imported runs."""
-    for gpu in gpus if isinstance(gpus, list) else ():
-        identity = (gpu.get("uuid"), gpu.get("name")) if isinstance(gpu, dict) else (None, None)
-        if all(isinstance(one, str) and one for one in identity):
-            conn.execute("INSERT INTO gpu (uuid, name) VALUES (?, ?) ON CONFLICT DO NOTHING", identity)
 
 
 def same_submission(conn: sqlite3.Connection, at: float, workload: str, label: str) -> list[int]:

@@ -69,7 +69,7 @@ def make(conn: sqlite3.Connection, number: int, chance: random.Random) -> Known:
         "reserved_mib": None,
     }
     spec = runs.RunSpec({}, {}, {"gpus": [{"name": name, "uuid": uuid} for uuid, name in GPUS.items()]})
-    runs.add(conn, number=number, state="queued", folder=f"{number:04d}", exclusive=False, spec=spec, **run)
+    runs.add(conn, runs.Run(id=number, state="queued", folder=f"{number:04d}", **run), spec)
     run |= {
         "gpu": chance.choice([None, *GPUS, ",".join(GPUS), ",".join([*GPUS][::-1])]),
         "started_at": chance.choice([None, 1000.0]),

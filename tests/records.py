@@ -38,17 +38,12 @@ def add(conn: sqlite3.Connection, number: int, **given: Any) -> None:
     wanted: dict[str, Any] = {
         "workload": "exec",
         "label": f"run {number}",
-        "profile": None,
         "state": "queued",
         "folder": f"{number:04d}-exec",
         "submitted_at": 1000.0 + number,
-        "gpu_request": None,
-        "reserved_mib": None,
-        "exclusive": False,
-        "predicted_mib": None,
         **given,
     }
-    runs.add(conn, number=number, spec=runs.RunSpec(**spec), **wanted)
+    runs.add(conn, runs.Run(id=number, **wanted), runs.RunSpec(**spec))
 
 
 @contextmanager

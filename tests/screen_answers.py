@@ -61,7 +61,7 @@ def _ended(
     add(conn, number, job=job, env=ENVIRONMENT, **given)
     runs.claim(conn, number, gpu=None)
     nobody = {"boot_id": "another boot", "worker_pid": 1, "worker_started": 1, "supervisor_pid": 1}
-    attempts.begin(conn, number, 1, settings={}, gpu=None, started_at=begun, **nobody)  # type: ignore[arg-type]
+    attempts.begin(conn, attempts.Attempt(number, 1, started_at=begun, **nobody))  # type: ignore[arg-type]
     done = Progress("predictions", 1, 1, "predictions", 1.0, begun + 30)
     write_batch(conn, number, 1, Batch(progress=done, metric=metric), Offsets())
     attempts.close(

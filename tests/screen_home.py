@@ -296,7 +296,8 @@ def _attempt(
     conn: Connection, run: int, number: int, at: float, gpu: str | None, settings: dict[str, Any]
 ) -> None:
     nobody = {"boot_id": "another boot", "worker_pid": 1, "worker_started": 1, "supervisor_pid": 1}
-    attempts.begin(conn, run, number, settings=settings, gpu=gpu, started_at=at, **nobody)  # type: ignore[arg-type]
+    began = attempts.Attempt(run, number, settings=settings, gpu=gpu, started_at=at, **nobody)  # type: ignore[arg-type]
+    attempts.begin(conn, began)
 
 
 def _close(conn: Connection, run: int, number: int, outcome: str, at: float, reason: str | None) -> None:

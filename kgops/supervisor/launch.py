@@ -19,7 +19,7 @@ from kgops.settings import Home, guard_files
 from kgops.supervisor import pending, queue, run_folder
 from kgops.supervisor.gpu_room import READS_WITHIN_S, STARTS_WITHIN_S
 from kgops.supervisor.ownership import take_over
-from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, write_plan
+from kgops.supervisor.plan_file import Plan, Private, as_table, queued_run, recorded_plan, write_plan
 from kgops.supervisor.run_folder import RunFolder, folder_name, must_be_own
 from kgops.workloads.outputs import places_of
 from storage import runs
@@ -73,21 +73,7 @@ def _record(home: Home, conn: Connection, accepted: Accepted) -> int:
         # The marker outlives the transaction: if we are killed before the commit, the folder is restored from.
         until_committed.enter_context(pending.announce(home, name, "launch"))
         until_committed.enter_context(_new_folder(home, name, job, plan, private, environment))
-        runs.add(
-            conn,
-            number=number,
-            workload=job.workload,
-            label=job.label,
-            profile=job.profile,
-            state="queued",
-            folder=name,
-            submitted_at=plan.submitted_at,
-            gpu_request=plan.gpu_request,
-            reserved_mib=plan.reserved_mib,
-            exclusive=plan.exclusive,
-            predicted_mib=plan.predicted_mib,
-            spec=runs.RunSpec(job.as_table(), as_table(plan), environment),
-        )
+        runs.add(conn, queued_run(plan, name), runs.RunSpec(job.as_table(), as_table(plan), environment))
     return number
 
 

@@ -120,6 +120,23 @@ def write_plan(folder: RunFolder, plan: Plan, private: Private) -> None:
     write_json(folder.private, table)
 
 
+def queued_run(plan: Plan, folder: str) -> runs.Run:
+    """The run's row before it starts; `folder` is the name of its folder."""
+    return runs.Run(
+        id=plan.number,
+        workload=plan.workload,
+        label=plan.label,
+        profile=plan.profile,
+        state="queued",
+        folder=folder,
+        submitted_at=plan.submitted_at,
+        gpu_request=plan.gpu_request,
+        reserved_mib=plan.reserved_mib,
+        exclusive=int(plan.exclusive),
+        predicted_mib=plan.predicted_mib,
+    )
+
+
 def as_table(plan: Plan) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
 
 from kgops.errors import BadInput, KgopsError
 from kgops.jobs import toml
@@ -12,11 +11,12 @@ from kgops.jobs.files import read_json, read_regular, read_table
 from kgops.settings import Home
 from kgops.supervisor import locks, processes, run_folder
 from kgops.supervisor.attempt_end import commit_decided, new_intake
-from kgops.supervisor.plan_file import as_table, read_plan
+from kgops.supervisor.plan_file import Plan, as_table, queued_run, read_plan
 from kgops.supervisor.run_folder import RunFolder, is_own, must_be_own, number_of
 from kgops.supervisor.run_json import IMPORTED, read_runs
 from kgops.supervisor.worker_reports import can_be_bounded
 from storage import attempts, reports, runs, transfer
+from storage.attempts import Attempt
 from storage.database import Connection, integrity_problems, transaction, write_indexes_again
 from storage.row_check import UnreadableRow, unreadable_rows
 
@@ -82,15 +82,14 @@ def _repair_run(home: Home, conn: Connection, number: int, rows: list[Unreadable
 def _rewrite(conn: Connection, folder: RunFolder, number: int, damaged: list[str]) -> None:
     """Replaces the damaged columns alone: what only the database has of the run stays."""
     plan, ending = read_plan(folder, number), run_folder.read_ending(folder.outcome)
-    known = {**as_table(plan), "folder": folder.path.name, "exclusive": int(plan.exclusive)}
-    known["attempts"] = last = folder.last_attempt()
-    known["state"] = "starting" if last else "queued"
+    known = queued_run(plan, folder.path.name)
+    if last := folder.last_attempt():
+        known = known._replace(attempts=last, state="starting")
     if ending is not None:
-        known |= {"state": ending.state, "reason": ending.reason, "ended_at": ending.ended_at}
-        known["exit_code"] = ending.exit_code
-    spec = runs.RunSpec(_job(folder), as_table(plan), read_table(folder.environment))
+        known = known._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
+        known = known._replace(exit_code=ending.exit_code)
     with transaction(conn):
-        runs.rewrite(conn, number, {name: known.get(name) for name in damaged}, spec)
+        runs.rewrite(conn, number, {name: getattr(known, name) for name in damaged}, _spec(folder, plan))
 
 
 def _take_again(conn: Connection, folder: RunFolder, number: int) -> None:
@@ -133,21 +132,8 @@ def _restore_run(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int
         if runs.with_folder(conn, folder.path.name) is not None:
             return None
         number = plan.number if runs.get(conn, plan.number) is None else runs.next_number(conn)
-        runs.add(
-            conn,
-            number=number,
-            workload=plan.workload,
-            label=plan.label,
-            profile=plan.profile,
-            state="queued" if last == 0 else "starting",
-            folder=folder.path.name,
-            submitted_at=plan.submitted_at,
-            gpu_request=plan.gpu_request,
-            reserved_mib=plan.reserved_mib,
-            exclusive=plan.exclusive,
-            predicted_mib=plan.predicted_mib,
-            spec=runs.RunSpec(_job(folder), as_table(plan), read_table(folder.environment)),
-        )
+        row = queued_run(plan, folder.path.name)._replace(id=number)
+        runs.add(conn, row if last == 0 else row._replace(state="starting"), _spec(folder, plan))
         for n in range(1, last + 1):
             _restore_attempt(conn, folder, number, n)
         for mark in read_json(folder.origins) or ():
@@ -179,18 +165,17 @@ def _restore_attempt(conn: Connection, folder: RunFolder, run: int, attempt: int
     settings = table.get("settings", {})
     if not isinstance(settings, dict):
         raise TypeError(f"the settings of attempt {attempt} are {settings!r:.40}")
-    attempts.begin(
-        conn,
+    began = Attempt(
         run,
         attempt,
         settings=settings,
-        gpu=None,
         boot_id=identity.boot,
         worker_pid=identity.pid,
         worker_started=identity.started,
         supervisor_pid=0,
         started_at=table.get("at", 0.0),
     )
+    attempts.begin(conn, began)
     closed = read_json(folder.attempt(attempt).closed)
     if isinstance(closed, dict):
         attempts.close(
@@ -205,7 +190,8 @@ def _restore_attempt(conn: Connection, folder: RunFolder, run: int, attempt: int
         )
 
 
-def _job(folder: RunFolder) -> dict[str, Any]:
+def _spec(folder: RunFolder, plan: Plan) -> runs.RunSpec:
+    job = {}
     with contextlib.suppress(OSError, ValueError):  # the job file is for people; the plan is what runs
-        return toml.loads(read_regular(folder.job).decode())
-    return {}
+        job = toml.loads(read_regular(folder.job).decode())
+    return runs.RunSpec(job, as_table(plan), read_table(folder.environment))

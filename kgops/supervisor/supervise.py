@@ -30,6 +30,7 @@ from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder, put_right, read_stop
 from kgops.supervisor.watch import LEFTOVERS_GRACE_S, Watch, reap
 from storage import attempts, reports, runs
+from storage.attempts import Attempt
 from storage.database import Connection
 from storage.errors import DatabaseNewer
 
@@ -221,20 +222,18 @@ class Supervisor:
     def _record_beginning(self, number: int, identity: Identity) -> None:
         table = read_table(self._folder.attempt(number).identity)
         settings, started_at = table.get("settings"), table.get("at")
-        self._record.retry_until_written(
-            lambda conn: attempts.begin(
-                conn,
-                self._plan.number,
-                number,
-                settings=settings if isinstance(settings, dict) else {},
-                gpu=self._gpu,
-                boot_id=identity.boot,
-                worker_pid=identity.pid,
-                worker_started=identity.started,
-                supervisor_pid=os.getpid(),
-                started_at=started_at if isinstance(started_at, float) else time.time(),
-            )
+        began = Attempt(
+            self._plan.number,
+            number,
+            settings=settings if isinstance(settings, dict) else {},
+            gpu=self._gpu,
+            boot_id=identity.boot,
+            worker_pid=identity.pid,
+            worker_started=identity.started,
+            supervisor_pid=os.getpid(),
+            started_at=started_at if isinstance(started_at, float) else time.time(),
         )
+        self._record.retry_until_written(lambda conn: attempts.begin(conn, began))
 
     def _is_closed(self, number: int) -> bool:
         return any(

@@ -149,8 +149,6 @@ def test_terminal_that_knows_only_ascii_still_gets_an_answer(run_cli: Console) -
 def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sqlite3.Connection) -> None:
     """One stopped and resumed a day later: both attempts together took fifty seconds."""
     nobody: dict[str, Any] = {
-        "settings": {},
-        "gpu": None,
         "boot_id": "x",
         "worker_pid": 1,
         "worker_started": 1,
@@ -159,7 +157,7 @@ def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sq
     day = 86400.0
     add(conn, 1, state="running", submitted_at=1000.0)
     for number, began, ended in ((1, 1000.0, 1030.0), (2, day, day + 20)):
-        attempts.begin(conn, 1, number, started_at=began, **nobody)
+        attempts.begin(conn, attempts.Attempt(1, number, started_at=began, **nobody))
         outcome: dict[str, Any] = {"outcome": "failed", "reason": None, "exit_code": 1, "signal": None}
         attempts.close(conn, 1, number, ended_at=ended, **outcome)
     add(conn, 2, state="succeeded", submitted_at=1000.0)  # imported: without attempts

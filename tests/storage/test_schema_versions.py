@@ -35,9 +35,8 @@ def test_six_processes_create_the_database_together(tmp_path: Path) -> None:
         f"conn = open_writer(Path({str(database)!r}))\n"
         "with transaction(conn):\n"
         "    n = runs.next_number(conn)\n"
-        "    runs.add(conn, number=n, workload='exec', label='x', profile=None, state='queued', folder=str(n),\n"
-        "             submitted_at=0.0, gpu_request=None, reserved_mib=None, exclusive=False, predicted_mib=None,\n"
-        "             spec=runs.RunSpec({}, {}, {}))\n"
+        "    run = runs.Run(id=n, workload='exec', label='x', state='queued', folder=str(n), submitted_at=0.0)\n"
+        "    runs.add(conn, run, runs.RunSpec({}, {}, {}))\n"
     )
     children = [
         subprocess.Popen(

@@ -12,6 +12,7 @@ import pytest
 from records import FIXTURES, ODD, add, everything
 
 from storage import attempts, influences, reports, runs, series
+from storage.attempts import Attempt
 from storage.database import (
     changed_since,
     integrity_problems,
@@ -83,7 +84,8 @@ def test_attempts_name_the_worker_that_began_close_once_and_keep_the_larger_peak
     identity: dict[str, Any] = {"boot_id": "b", "worker_pid": 7, "worker_started": 8, "supervisor_pid": 9}
     for started, never_began in ((5.0, {"worker_pid": 6}), (6.0, {})):
         who = {**identity, **never_began}
-        attempts.begin(conn, 1, 1, settings={"n": 1}, gpu="GPU-1", started_at=started, **who)
+        began = Attempt(1, 1, settings={"n": 1}, gpu="GPU-1", started_at=started, **who)
+        attempts.begin(conn, began)
     attempts.note_peaks(conn, 1, 1, gpu_mib=None, host_mib=3.0, cpu_s=1.0)
     attempts.note_peaks(conn, 1, 1, gpu_mib=None, host_mib=2.0, cpu_s=None)
     attempts.adopt(conn, 1, 1, 10)
@@ -200,18 +202,7 @@ def test_deleted_run_leaves_no_row_and_its_number_is_never_given_again(conn: sql
     add(conn, 1)
     empty = everything(conn)
     add(conn, 2)
-    attempts.begin(
-        conn,
-        2,
-        1,
-        settings={},
-        gpu=None,
-        boot_id="b",
-        worker_pid=1,
-        worker_started=1,
-        supervisor_pid=1,
-        started_at=1.0,
-    )
+    attempts.begin(conn, Attempt(2, 1, boot_id="b", worker_pid=1, worker_started=1, started_at=1.0))
     option, artifact = (
         reports.Option(1, "x", "exact", *(None,) * 4),
         reports.Artifact("a", "b", None, None, 1.0),
