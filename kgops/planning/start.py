@@ -303,20 +303,20 @@ def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
 def _plan(planned: Planned, shown: list[str], cwd: Path) -> Plan:
     """Without the number, which the supervisor gives."""
     job = planned.job
-    fallbacks, skipped = fallbacks_below(planned)
-    is_command = WORKLOADS[job.workload].module is None
+    of_gpu = {name: value for name, value in _plan_of_gpu(planned).items() if name != "job"}
+    if WORKLOADS[job.workload].module is None:
+        of_gpu |= {
+            "attempt_settings": attempt_settings(job.settings.get("on_oom") or {}),
+            "last_resort": None,
+        }
     return Plan(
         number=0,
         workload=job.workload,
         label=job.label,
-        profile=job.profile,
         submitted_at=time.time(),
         command=shown,
         cwd=masked_text(str(cwd)),
         gpu_request=planned.gpu_request,
-        reserved_mib=planned.reserved_mib,
-        predicted_mib=planned.predicted_mib,
-        forecast=planned.forecast(),
         process=planned.process,
         disk=planned.disk.as_table() if planned.disk is not None else None,
         exclusive=job.gpu.exclusive,
@@ -325,20 +325,11 @@ def _plan(planned: Planned, shown: list[str], cwd: Path) -> Plan:
         log_mib=job.limits.log_mib,
         module=WORKLOADS[job.workload].module,
         on=job.on.where,
-        attempt_settings=(
-            attempt_settings(job.settings.get("on_oom") or {})
-            if is_command
-            else [{}, *(fallback.settings for fallback in fallbacks)]
-        ),
-        fallbacks=[fallback.as_table() for fallback in fallbacks],
-        skipped=[one.as_table() for one in skipped],
-        last_resort=None if is_command else oom_advice(job),
         memory_limit_mib=job.limits.memory_mib,
         progress_regex=job.settings.get("progress_regex"),
         metric_regex=job.settings.get("metric_regex"),
-        choices=[choice.as_table() for choice in planned.choices],
-        environment=for_worker(planned.environment, os.environ),
         key=os.urandom(8).hex(),
+        **of_gpu,
     )
 
 
