@@ -72,7 +72,7 @@ def _record(home: Home, conn: Connection, accepted: Accepted) -> int:
         plan = replace(plan, number=number)
         # The marker outlives the transaction: if we are killed before the commit, the folder is restored from.
         until_committed.enter_context(pending.announce(home, name, "launch"))
-        until_committed.enter_context(_new_folder(home, name, job, plan, private, environment))
+        until_committed.enter_context(_new_folder(home, name, accepted._replace(plan=plan)))
         runs.add(conn, queued_run(plan, name), runs.RunSpec(job.as_table(), as_table(plan), environment))
     return number
 
@@ -93,14 +93,12 @@ def _must_not_be_promised(conn: Connection, job: Job, cwd: Path) -> None:
 
 
 @contextmanager
-def _new_folder(
-    home: Home, name: str, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
-) -> Iterator[None]:
+def _new_folder(home: Home, name: str, accepted: Accepted) -> Iterator[None]:
     """Creates the run's folder atomically, by a rename. Removes it if the body fails: a refused job must not be found
     and started later."""
     making, made = RunFolder(home.runs / f".new-{name}"), home.runs / name
     try:
-        _fill_folder(making, job, plan, private, environment)
+        _fill_folder(making, accepted)
         making.path.rename(made)
     except OSError as error:
         shutil.rmtree(making.path, ignore_errors=True)
@@ -119,14 +117,12 @@ def _new_folder(
         raise
 
 
-def _fill_folder(
-    making: RunFolder, job: Job, plan: Plan, private: Private, environment: dict[str, Any]
-) -> None:
+def _fill_folder(making: RunFolder, accepted: Accepted) -> None:
     for folder in (making.path, making.attempts, making.results):
         folder.mkdir(mode=0o700)
-    write_durably(making.job, job.as_toml().encode())
-    write_json(making.environment, environment)
-    write_plan(making, plan, private)
+    write_durably(making.job, accepted.job.as_toml().encode())
+    write_json(making.environment, accepted.environment)
+    write_plan(making, accepted.plan, accepted.private)
     run_folder.reserve(making.outcome)
     run_folder.reserve(making.stop)
     making.events.touch(0o600)  # here, because the worker has the user's umask

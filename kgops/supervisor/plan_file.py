@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kgops.errors import Unavailable
@@ -111,13 +111,7 @@ class Private:
 
 def write_plan(folder: RunFolder, plan: Plan, private: Private) -> None:
     write_json(folder.plan, as_table(plan))
-    table = {
-        "command": private.command,
-        "environment": private.environment,
-        "umask": private.umask,
-        "cwd": private.cwd,
-    }
-    write_json(folder.private, table)
+    write_json(folder.private, asdict(private))
 
 
 def queued_run(plan: Plan, folder: str) -> runs.Run:
