@@ -91,14 +91,11 @@ class Beginning:
     def _start(self, tree: Tree, began: gate.Clocks, mark: int | None) -> gate.Start:
         home = Home(full_path_of_home(self.spelled_home))
         folder = RunFolder(home.runs / self.folder.path.name)
-        command, environment = worker_environment(
-            home, folder, self.plan, self.private, self.number, self.settings, tree.tag, self.gpu
-        )
         return gate.Start(
             self.folder.attempt(self.number),
-            command,
+            self._command(folder),
             Path(self.private.cwd),
-            environment,
+            self._environment(home, folder, tree.tag),
             self.private.umask,
             self.folder.log,
             began,
@@ -117,41 +114,34 @@ class Beginning:
                 processes.send(who, signal.SIGKILL)
         return lock
 
-
-def worker_environment(
-    home: Home,
-    folder: RunFolder,
-    plan: Plan,
-    private: Private,
-    attempt: int,
-    settings: dict[str, Any],
-    tag: str,
-    gpu: str | None,
-) -> tuple[list[str], dict[str, str]]:
-    """The command and environment of attempt `attempt`; `home` and `folder` by their full paths."""
-    environment = {
-        **private.environment,
-        **plan.environment,
-        "KGOPS_HOME": str(home.path),
-        "KGOPS_RUN": str(plan.number),
-        "KGOPS_RUN_FOLDER": str(folder.path),
-        "KGOPS_EVENTS": str(folder.events),
-        "KGOPS_ATTEMPT": str(attempt),
-        "KGOPS_SETTINGS": json.dumps(settings),
-        "KGOPS_DATA_BEFORE": json.dumps(plan.data_before or {}),
-        "KGOPS_FORCE": "1" if plan.forced else "",  # else a run started inside another would inherit it
-        processes.TAG: tag,
-        GPU: gpu or "",  # else a run started inside another would inherit that one's
-        manifest.OWNER: manifest.owner(plan.key, attempt),
-        GPU_BUDGET: str((plan.forecast or {}).get("gpu_budget_mib") or ""),
-    }
-    if gpu is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = gpu
-    if plan.module is not None:
+    def _command(self, folder: RunFolder) -> list[str]:
+        plan = self.plan
+        if plan.module is None:
+            return fill_in(self.private.command, self.settings)
         # -P: Python must not import modules from the working folder.
         module = _CLUSTER_FOLLOWERS.get(plan.on or "", plan.module)
-        return [sys.executable, "-P", "-m", module, str(folder.job)], environment
-    return fill_in(private.command, settings), environment
+        return [sys.executable, "-P", "-m", module, str(folder.job)]
+
+    def _environment(self, home: Home, folder: RunFolder, tag: str) -> dict[str, str]:
+        """`home` and `folder` by their full paths."""
+        plan = self.plan
+        return {
+            **self.private.environment,
+            **plan.environment,
+            "KGOPS_HOME": str(home.path),
+            "KGOPS_RUN": str(plan.number),
+            "KGOPS_RUN_FOLDER": str(folder.path),
+            "KGOPS_EVENTS": str(folder.events),
+            "KGOPS_ATTEMPT": str(self.number),
+            "KGOPS_SETTINGS": json.dumps(self.settings),
+            "KGOPS_DATA_BEFORE": json.dumps(plan.data_before or {}),
+            "KGOPS_FORCE": "1" if plan.forced else "",  # else a run started inside another would inherit it
+            processes.TAG: tag,
+            GPU: self.gpu or "",  # else a run started inside another would inherit that one's
+            manifest.OWNER: manifest.owner(plan.key, self.number),
+            GPU_BUDGET: str((plan.forecast or {}).get("gpu_budget_mib") or ""),
+            **({} if self.gpu is None else {"CUDA_VISIBLE_DEVICES": self.gpu}),
+        }
 
 
 def _fork(report_wait: Callable[[str], bool]) -> int:
