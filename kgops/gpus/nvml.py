@@ -27,7 +27,6 @@ from kgops.gpus.readings import (
 )
 
 _POWER_LIMIT_EVERY_S = 10.0
-_USUALLY_AT_MOST = 32  # processes on a GPU
 
 
 class ReadingAbandoned(Exception):
@@ -98,7 +97,6 @@ class Nvml:
         self._identities: dict[int, _Identity] = {}
         self._uuids: dict[int, str] = {}
         self._power_limits: dict[int, tuple[float, int | None]] = {}
-        self._room = (pynvml.c_nvmlProcessInfo_v3_t * _USUALLY_AT_MOST)()
         self._open = True
         self._abandoned = False
 
@@ -278,25 +276,12 @@ class Nvml:
         return tuple(one._replace(sm_percent=busy.get(one.pid, 0)) for one in found)
 
     def _list(self, call: str, handle: Any) -> list[ProcessReading] | None:
-        """Processes in one call of the driver; pynvml asks for their number first, and copies each field by name."""
-        pynvml = self._pynvml
-        if (function := getattr(pynvml.nvmlLib, call, None)) is None:
-            return None  # the driver is too old to have it
-        while True:
-            self._check()
-            count = ctypes.c_uint(len(self._room))
-            code = function(handle, ctypes.byref(count), self._room)
-            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-                break
-            self._room = (pynvml.c_nvmlProcessInfo_v3_t * (2 * max(count.value, len(self._room))))()
-        if code in GONE:
-            raise _GpuGone(problem_of(pynvml, pynvml.NVMLError(code)))
-        if code != pynvml.NVML_SUCCESS:
+        listed = self._ask(getattr(self._pynvml, call), handle)
+        if listed is None:
             return None
-        hidden = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
         return [
-            ProcessReading(one.pid, None if (used := one.usedGpuMemory) == hidden else used >> 20)
-            for one in self._room[: count.value]
+            ProcessReading(one.pid, None if one.usedGpuMemory is None else one.usedGpuMemory >> 20)
+            for one in listed
         ]
 
     def _sm_percents(self, handle: Any) -> dict[int, int] | None:
