@@ -50,13 +50,8 @@ def find(name: str) -> Profile:
         return read(Path(name))
     for path in shipped():
         if path.stem == name:
-            return _read(path, name)
+            return read(path)
     raise Usage(f"there is no profile {name!r:.60}{nearest(name, dict.fromkeys(names()))}")
-
-
-def read(path: Path) -> Profile:
-    """The profile in a file; BadJob names all problems."""
-    return _read(path, path.stem)
 
 
 def default_for(job: Job, facts: GpuFacts | None) -> str | None:
@@ -80,7 +75,8 @@ def apply(job: Job) -> Job:
     return replace(job, options={**options, **job.options})
 
 
-def _read(path: Path, name: str) -> Profile:
+def read(path: Path) -> Profile:
+    """The profile in a file; BadJob names all problems."""
     text = read_named(path, "profile", LARGEST_JOB_FILE)
     try:
         table = toml.loads(text)
@@ -105,9 +101,8 @@ def _read(path: Path, name: str) -> Profile:
     problems += unwritable(table)
     if problems:
         raise BadJob(str(path), problems)
-    return Profile(
-        name, values["summary"], tuple(values["gpus"]), values["options"], values["environment"], path
-    )
+    gpus = tuple(values["gpus"])
+    return Profile(path.stem, values["summary"], gpus, values["options"], values["environment"], path)
 
 
 def shipped() -> Iterator[Path]:
