@@ -39,7 +39,12 @@ class Intake:
         self._patterns = patterns
         self._offsets = store.Offsets()
         self._disable_patterns = False  # with the next commit
-        self._left_out: str | None = None  # the first name above the limit in this batch
+        # Of the chunk that is read:
+        self._batch = store.Batch()
+        self._attempt = 0
+        self._now = 0.0
+        self._points: dict[str, int] = {}  # as _points_by_curve, with those of the batch
+        self._left_out: str | None = None  # the first name above the limit
         self._has_noted_names = False
         self.reserved: Point | None = None  # last change of the memory that the worker's torch reserves
         self.most_reserved_mib: float | None = None
@@ -69,54 +74,49 @@ class Intake:
 
         After `final` the files must not be written again.
         """
-        batch = store.Batch()
-        points_by_curve = dict(self._points_by_curve)
-        self._left_out = None
-        now = time.time()
-        begin = self._start_offset(self._folder.events, self._offsets.events, batch, now)
+        batch = self._batch = store.Batch()
+        self._attempt, self._now, self._left_out = attempt, time.time(), None
+        self._points = dict(self._points_by_curve)
+        begin = self._start_offset(self._folder.events, self._offsets.events)
         lines, events_at = worker_reports.read_lines(self._folder.events, begin, final=final)
         for line in lines:
-            self._read_event(batch, attempt, line, now, points_by_curve)
-        log_at = (
-            self._read_log(batch, now, points_by_curve, final=final)
-            if self._use_patterns
-            else self._offsets.log
-        )
+            self._read_event(line)
+        log_at = self._read_log(final=final) if self._use_patterns else self._offsets.log
         batch.points += samples
         if self._left_out is not None and not self._has_noted_names:
-            batch.events.append((now, events.NOTE, _names_left_out(self._left_out)))
+            self._note(_names_left_out(self._left_out))
         upto = store.Offsets(events_at, log_at)
         more = upto != self._offsets
         if batch or more:
             store.write_batch(self._conn, self._run, attempt, batch, upto)
-            self._offsets, self._points_by_curve = upto, points_by_curve
+            self._offsets, self._points_by_curve = upto, self._points
             self._use_patterns = self._use_patterns and not self._disable_patterns
             self._has_noted_names = self._has_noted_names or self._left_out is not None
         return more
 
-    @staticmethod
-    def _start_offset(file: Path, at: int, batch: store.Batch, now: float) -> int:
+    def _note(self, body: dict[str, str]) -> None:
+        self._batch.events.append((self._now, events.NOTE, body))
+
+    def _start_offset(self, file: Path, at: int) -> int:
         """The last offset, or the end of a file that its writer or a power cut truncated: nothing may be counted
         twice."""
         size = size_of(file)
         if size >= at:
             return at
         text = f"{file.name} shrank from {at:,} to {size:,} bytes: lines written in between may be missing"
-        batch.events.append((now, events.NOTE, {"text": text}))
+        self._note({"text": text})
         return size
 
-    def _read_log(
-        self, batch: store.Batch, now: float, points_by_curve: dict[str, int], *, final: bool
-    ) -> int:
+    def _read_log(self, *, final: bool) -> int:
         """Matches the patterns; returns the offset reached."""
-        begin = self._start_offset(self._folder.log, self._offsets.log, batch, now)
+        begin = self._start_offset(self._folder.log, self._offsets.log)
         lines, upto = worker_reports.read_lines(self._folder.log, begin, final=final)
         try:
             if not self._disable_patterns:
                 with cpu_limit():
                     for line in lines:
                         if line:
-                            self._read_log_line(batch, from_bytes(line), now, points_by_curve)
+                            self._read_log_line(from_bytes(line))
         except TooSlow:
             self._disable_patterns = True
         if self._disable_patterns:
@@ -124,7 +124,7 @@ class Intake:
                 f"log patterns are disabled: matching 1 MiB of log took more than {CPU_LIMIT_S:g} s of CPU time;"
                 " metrics and progress from the log end here"
             )
-            batch.events.append((now, events.NOTE, {"text": text, _DISABLED: "patterns"}))
+            self._note({"text": text, _DISABLED: "patterns"})
         return upto
 
     def reload_state(self) -> None:
@@ -167,31 +167,25 @@ class Intake:
         ):
             reports.add_event(self._conn, self._run, attempt, time.time(), events.NOTE, {"text": text})
 
-    def _read_event(
-        self,
-        batch: store.Batch,
-        attempt: int,
-        line: bytes | None,
-        now: float,
-        points_by_curve: dict[str, int],
-    ) -> None:
+    def _read_event(self, line: bytes | None) -> None:
+        batch = self._batch
         if line is None:
-            batch.events.append((now, events.LOG, {"text": "(part of a line longer than 1 MiB left out)"}))
+            text = "(part of a line longer than 1 MiB left out)"
+            batch.events.append((self._now, events.LOG, {"text": text}))
             return
         if not line.strip():
             return
-        event = events.read(line, now)
+        event = events.read(line, self._now)
         fields = event.fields
         if event.kind == events.METRIC:
             value = None if fields.get("value") is None else float(fields["value"])
             step = _float_or_none(fields.get("step"))
-            self._add_metric(batch, fields["name"][:_LONGEST_NAME], value, step, event.at, points_by_curve)
+            self._add_metric(fields["name"][:_LONGEST_NAME], value, step, event.at)
         elif event.kind == events.MEMORY:
             batch.points += [
                 Point(curve, event.at, float(mib), event.at)
                 for name, mib in fields["mib"].items()
-                if events.is_metric(mib)
-                and self._admits(curve := f"{name[:_LONGEST_NAME]}_mib", points_by_curve)
+                if events.is_metric(mib) and self._admits(curve := f"{name[:_LONGEST_NAME]}_mib")
             ]
             self.reserved = next(
                 (point for point in reversed(batch.points) if point.name == "reserved_mib"), self.reserved
@@ -207,7 +201,7 @@ class Intake:
                 unit=fields.get("unit"),
                 at=event.at,
             )
-            self._record_rate(batch, event, points_by_curve)
+            self._record_rate(event)
         elif event.kind == events.ATTRIBUTION and (test_triple := test_triple_from(fields)) is not None:
             batch.test_triples.append(test_triple)
         else:
@@ -217,7 +211,7 @@ class Intake:
 
             batch.options.append(
                 Option(
-                    attempt=attempt,
+                    attempt=self._attempt,
                     name=fields["name"],
                     effect=effect_of(fields["name"]),
                     requested=_display(fields.get("requested")),
@@ -238,48 +232,38 @@ class Intake:
                 )
             )
 
-    def _record_rate(self, batch: store.Batch, event: events.Event, points_by_curve: dict[str, int]) -> None:
+    def _record_rate(self, event: events.Event) -> None:
         """One point a second; the interval doubles every thousand points, so months give a few thousand points."""
         rate = _float_or_none(event.fields.get("rate"))
         name = f"{(event.fields.get('unit') or 'it')[:_LONGEST_UNIT]}{_PER_S}"
-        if rate is None or not self._admits(name, points_by_curve):
+        if rate is None or not self._admits(name):
             return
         n, last_at = self._rates.get(name, (0, 0.0))
         if abs(event.at - last_at) >= 2 ** (n // 1000):
-            batch.points.append(Point(name, event.at, rate, event.at))
+            self._batch.points.append(Point(name, event.at, rate, event.at))
             self._rates[name] = (n + 1, event.at)
 
-    def _read_log_line(
-        self, batch: store.Batch, line: str, now: float, points_by_curve: dict[str, int]
-    ) -> None:
+    def _read_log_line(self, line: str) -> None:
         progress = self._patterns.progress(line)
         if progress is not None:
             done, total = _if_progress(progress.done), _if_progress(progress.total) or None
-            batch.progress = store.Progress(None, done, total, None, None, now)
+            self._batch.progress = store.Progress(None, done, total, None, None, self._now)
         for name, value, step in self._patterns.metrics(line):
-            self._add_metric(batch, name, value, step, now, points_by_curve)
+            self._add_metric(name, value, step, self._now)
 
-    def _add_metric(
-        self,
-        batch: store.Batch,
-        name: str,
-        value: float | None,
-        step: float | None,
-        at: float,
-        points_by_curve: dict[str, int],
-    ) -> None:
+    def _add_metric(self, name: str, value: float | None, step: float | None, at: float) -> None:
         """Without a step, at the place in its curve."""
-        if self._admits(name, points_by_curve):
-            points_by_curve[name] += 1
-            batch.points.append(Point(name, points_by_curve[name] if step is None else step, value, at))
-            batch.metric = (name, value)
+        if self._admits(name):
+            self._points[name] += 1
+            self._batch.points.append(Point(name, self._points[name] if step is None else step, value, at))
+            self._batch.metric = (name, value)
 
-    def _admits(self, name: str, points_by_curve: dict[str, int]) -> bool:
+    def _admits(self, name: str) -> bool:
         """Whether the run has this curve, or may get one more."""
-        if name not in points_by_curve and len(points_by_curve) >= MOST_NAMES:
+        if name not in self._points and len(self._points) >= MOST_NAMES:
             self._left_out = self._left_out or name
             return False
-        points_by_curve.setdefault(name, 0)
+        self._points.setdefault(name, 0)
         return True
 
 
