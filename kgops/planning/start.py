@@ -40,7 +40,7 @@ from kgops.supervisor.plan_file import Plan, Private
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.graphs.names import check_names
 from kgops.workloads.outputs import must_be_free
-from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.registry import WORKLOADS, named_paths
 from storage.database import Connection
 
 
@@ -93,14 +93,14 @@ def _must_be_startable(program: str, cwd: Path) -> None:
 def _must_have_inputs(job: Job, cwd: Path) -> None:
     """Refuses a missing input before a run is created."""
     workload = WORKLOADS[job.workload]
-    inputs = [(key, "file", Path.is_file) for key in workload.inputs]
-    inputs += [(key, "folder", Path.is_dir) for key in workload.folders]
-    for key, what, exists in inputs:
-        table, _, name = key.rpartition(".")
-        value = ((job.settings[table] or {}) if table else job.settings).get(name)
-        if value and not exists(cwd / value):
-            named = f"--{name.replace('_', '-')}" if workload.has_flags else f"{job.workload}.{key}"
-            raise Usage(f"{named}: there is no {what} {cwd / value}", "check the path")
+    for key, value in named_paths(job):
+        path = cwd / value
+        if path.is_dir() if key in workload.folders else path.is_file():
+            continue
+        what = "folder" if key in workload.folders else "file"
+        flag = f"--{key.rpartition('.')[2].replace('_', '-')}"
+        named = flag if workload.has_flags else f"{job.workload}.{key}"
+        raise Usage(f"{named}: there is no {what} {path}", "check the path")
 
 
 def _must_be_known_to_pykeen(job: Job) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from kgops.jobs.option_reading import joined, nearest, read_table, unreadable, u
 from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES, ClusterRequest
 from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
 from kgops.workloads.catalog import option_problems
-from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.registry import WORKLOADS, named_paths
 
 LARGEST_JOB_FILE = 4 << 20
 
@@ -129,7 +129,7 @@ def _standard_input() -> str:
 def with_absolute_paths(job: Job, cwd: Path) -> Job:
     """The job for a process with another working folder than `cwd`."""
     settings: dict[str, Any] = dict(job.settings)
-    for key, value in _named(job):
+    for key, value in named_paths(job):
         table, _, name = key.rpartition(".")
         path = str(cwd / value)
         if table:
@@ -137,12 +137,3 @@ def with_absolute_paths(job: Job, cwd: Path) -> Job:
         else:
             settings[name] = path
     return replace(job, settings=settings)
-
-
-def _named(job: Job) -> Iterator[tuple[str, str]]:
-    workload = WORKLOADS[job.workload]
-    for key in (*workload.inputs, *workload.folders):
-        table, _, name = key.rpartition(".")
-        value = ((job.settings[table] or {}) if table else job.settings).get(name)
-        if isinstance(value, str) and value:
-            yield key, value

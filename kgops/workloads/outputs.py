@@ -20,7 +20,7 @@ from kgops.errors import Usage
 from kgops.jobs.files import home_of, read_json, run_of, write_durably
 from kgops.jobs.job import Job
 from kgops.jobs.manifest import OWNER, digest_of
-from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.registry import WORKLOADS, named_paths
 
 LEDGER = "kgops-files.json"
 WRITTEN = "outputs.json"  # in a run's folder: the output files that it wrote
@@ -196,13 +196,10 @@ class Inputs:
     """The files and folders that a job reads."""
 
     def __init__(self, job: Job, cwd: Path) -> None:
-        workload = WORKLOADS[job.workload]
         self._files: dict[Inode, Path] = {}
         self._folders: dict[Inode, Path] = {}
-        for key in (*workload.inputs, *workload.folders):
-            table, _, name = key.rpartition(".")
-            value = ((job.settings.get(table) or {}) if table else job.settings).get(name)
-            if isinstance(value, str) and value and (found := _inode(cwd / value)) is not None:
+        for _, value in named_paths(job):
+            if (found := _inode(cwd / value)) is not None:
                 (self._folders if (cwd / value).is_dir() else self._files)[found] = Path(value)
 
     def must_not_hold(self, real: Path, named: Path) -> None:

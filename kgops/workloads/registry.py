@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,16 @@ WORKLOADS: dict[str, Workload] = {
 
 def workload_of(job: Job) -> Workload:
     return WORKLOADS[job.workload]
+
+
+def named_paths(job: Job) -> Iterator[tuple[str, str]]:
+    """The files and folders that a job reads, as it names them, by their keys; `table.key` inside a table."""
+    workload = workload_of(job)
+    for key in (*workload.inputs, *workload.folders):
+        table, _, name = key.rpartition(".")
+        value = ((job.settings.get(table) or {}) if table else job.settings).get(name)
+        if isinstance(value, str) and value:
+            yield key, value
 
 
 def devices_of(job: Job) -> int | str:
