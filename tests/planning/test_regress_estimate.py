@@ -21,7 +21,7 @@ from kgops.workloads import number_formats
 from kgops.workloads.job_files import read_job
 from kgops.workloads.number_formats import applied_precision
 from kgops.workloads.regress.memory import MOMENTS
-from kgops.workloads.regress.options import OPTIMIZERS, REGRESS_BATCH, REGRESS_VALIDATION_SHARE
+from kgops.workloads.regress.options import OPTIMIZERS, REGRESS_BATCH
 from kgops.workloads.regress.sizes import Flights, RegressShape, regress_shape
 
 T4 = GpuFacts("Tesla T4", (7, 5))
@@ -93,9 +93,8 @@ def test_so_they_do_frame_by_frame_piece_by_piece_and_in_fewer_bits() -> None:
 
 def test_a_estimate_knows_the_training_that_it_follows() -> None:
     """Numbers that two rooms hold, since this one loads no torch."""
-    from kgops.maths.regress import batches, stages
+    from kgops.maths.regress import stages
 
-    assert batches.VALIDATION_SHARE == REGRESS_VALIDATION_SHARE
     assert stages.RegressionSettings().batch_size == REGRESS_BATCH
     assert set(OPTIMIZERS) == {*MOMENTS, "sgd"}
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import queue
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from kgops.errors import BadInput
 from kgops.maths.regress.flights import Flight
 from kgops.maths.regress.stages import RegressionSettings, Stage
+from kgops.workloads.regress.options import REGRESS_VALIDATION_SHARE
 
+_AHEAD = 3  # batches read while a step runs
 GAP = 5.0  # a gap of this many usual frame intervals ends a sequence
 
 _T = TypeVar("_T")
@@ -99,36 +101,19 @@ class Windows:
         )
 
 
-def ahead(make: Sequence[Callable[[], _T]], depth: int = 2) -> Iterator[_T]:
+def ahead(make: Iterable[Callable[[], _T]]) -> Iterator[_T]:
     """Results of the functions in `make`, in order, computed ahead by a thread."""
-    results: queue.Queue[tuple[_T | None, BaseException | None]] = queue.Queue(depth)
-    enough = threading.Event()
-
-    def work() -> None:
-        for load in make:
-            if enough.is_set():
-                return
-            try:
-                results.put((load(), None))
-            except BaseException as error:  # re-raised in the consumer
-                results.put((None, error))
-                return
-
-    thread = threading.Thread(target=work, name="loader", daemon=True)
-    thread.start()
+    thread = ThreadPoolExecutor(1, "loader")
+    waiting: deque[Future[_T]] = deque()
     try:
-        for _ in make:
-            item, error = results.get()
-            if error is not None:
-                raise error
-            yield item  # type: ignore[misc]
+        for load in make:
+            waiting.append(thread.submit(load))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft().result()
+        for one in waiting:
+            yield one.result()
     finally:
-        enough.set()
-        while thread.is_alive():
-            try:
-                results.get_nowait()
-            except queue.Empty:
-                thread.join(0.001)
+        thread.shutdown(cancel_futures=True)
 
 
 def _starts(flight: Flight, frames: int) -> NDArray[np.int64]:
@@ -145,7 +130,6 @@ def _widened(images: NDArray[np.generic]) -> NDArray[np.generic]:
     return images if images.dtype == np.uint8 else images.astype(np.float32)
 
 
-VALIDATION_SHARE = 0.15
 _BRIGHTER = 0.1  # largest change, as a factor and in standard deviations
 
 
@@ -218,7 +202,7 @@ class Training:
         valid: list[int] = []
         for number in range(len(flights)):
             numbers = windows.of(number).tolist()
-            valid_start = len(numbers) - int(VALIDATION_SHARE * len(numbers))
+            valid_start = len(numbers) - int(REGRESS_VALIDATION_SHARE * len(numbers))
             # Windows that share frames with a validation window are left out of training.
             train_stop = max(valid_start - frames + 1, 0) if valid_start < len(numbers) else valid_start
             if not train_stop:

@@ -166,7 +166,7 @@ def test_the_next_window_is_read_while_the_one_before_is_worked_on() -> None:
 
         return do
 
-    stream = ahead([make(n) for n in range(10)], depth=2)
+    stream = ahead([make(n) for n in range(10)])
     assert next(stream) == 0
     assert second.wait(5)
     stream.close()  # type: ignore[attr-defined]
