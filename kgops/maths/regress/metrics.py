@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import torch
 from torch.nn import functional as F
@@ -42,13 +42,14 @@ def predict(
 def judge_stage(stage: Stage, frames: int, predicted: list[float], true: list[float]) -> HeightReport:
     """Errors, compared with always predicting the mean height of the training windows."""
     mean = float(Windows(stage.scaled_by, frames).heights.astype(float).mean())
-    report = judge(
+    heights = torch.tensor(true, dtype=torch.float64)
+    return HeightReport(
         stage.held_out.name,
-        torch.tensor(predicted, dtype=torch.float64),
-        torch.tensor(true, dtype=torch.float64),
+        Heights.of(torch.tensor(predicted, dtype=torch.float64), heights),
+        Heights.of(torch.full_like(heights, mean), heights),
         mean,
+        stage.leaves_one_out,
     )
-    return replace(report, leaves_one_out=stage.leaves_one_out)
 
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -123,11 +124,6 @@ class HeightReport:
             "model": self.model.to_dict(),
             "mean_predictor": {"height_km": self.mean_km, **self.mean_predictor.to_dict()},
         }
-
-
-def judge(flight: str, predicted: torch.Tensor, true: torch.Tensor, mean_km: float) -> HeightReport:
-    always = torch.full_like(true, mean_km, dtype=torch.float64)
-    return HeightReport(flight, Heights.of(predicted, true), Heights.of(always, true), mean_km)
 
 
 @dataclass(frozen=True)
