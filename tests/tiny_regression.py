@@ -13,7 +13,7 @@ from kgops.maths.regress.batches import Scaling
 from kgops.maths.regress.flights import Flight, read_flights
 from kgops.maths.regress.loop import Regression, regress
 from kgops.maths.regress.made_flights import Sky, make_flights
-from kgops.maths.regress.network import RegressionModel, load_weights
+from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.stages import RegressionSettings
 from kgops.maths.train import checkpoints
 from kgops.workloads.regress.job import RegressionConfig
@@ -61,5 +61,5 @@ class Trained:
 def read_trained(path: Path) -> Trained:
     checkpoint = checkpoints.read_checkpoint(path)
     model = RegressionModel(RegressionConfig(**checkpoint.config))
-    load_weights(model, checkpoint.model)
+    model.load_state_dict(dict(checkpoint.model))
     return Trained(model.eval(), Scaling(**checkpoint.training["scaling"]), checkpoint.epoch)

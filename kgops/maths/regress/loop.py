@@ -14,7 +14,6 @@ import torch
 from kgops.maths.regress.batches import Batch, Stream, Training
 from kgops.maths.regress.flights import Flight
 from kgops.maths.regress.metrics import HeightReport, Heights, judge_stage, predict
-from kgops.maths.regress.network import load_weights
 from kgops.maths.regress.session import Session
 from kgops.maths.regress.stages import RegressionSettings, Stage
 from kgops.maths.regress.step import memory_mib
@@ -169,7 +168,7 @@ class _Run(Session):
         """Evaluates the best epoch on the held-out flight and begins the next stage; False if a stop was requested."""
         s, stage = self.state, self.stage
         path = self.folder / stage.weights_file
-        load_weights(self.model, checkpoints.read_checkpoint(path, self.device).model)
+        self.model.load_state_dict(dict(checkpoints.read_checkpoint(path, self.device).model))
         self.cleanup.between_phases()
         if stage.judged and not self._judge(stage):
             return False

@@ -6,18 +6,14 @@ features) to the same shape, with residual connections. `RegressionConfig` count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from kgops.errors import BadInput
 from kgops.workloads.regress.job import Mixer, RegressionConfig
-
-_WRAPPINGS = ("_orig_mod.", "module.")  # prefixes of torch.compile and data parallelism
 
 
 class RegressionModel(nn.Module):
@@ -123,35 +119,6 @@ class Head(nn.Module):
         hidden = F.dropout(F.relu(self.hidden(vectors)), self.dropout, self.training)
         height: torch.Tensor = self.height(hidden)
         return height[:, 0]
-
-
-def plain_names(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Weights by this network's names, without prefixes of wrappers."""
-    return {_unwrapped(name): value for name, value in state.items()}
-
-
-def load_weights(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Loads weights saved from a compiled or plain model into either."""
-    own = {_unwrapped(name): name for name in model.state_dict()}
-    given = plain_names(state)
-    if own.keys() != given.keys():
-        lacking, strange = sorted(own.keys() - given.keys()), sorted(given.keys() - own.keys())
-        raise BadInput(
-            f"these weights belong to another network: {len(lacking)} missing"
-            f"{_such_as(lacking)}, {len(strange)} unknown{_such_as(strange)}.",
-            hint="architecture, attentions and angles_mode must be those of its training.",
-        )
-    model.load_state_dict({own[name]: value for name, value in given.items()})
-
-
-def _unwrapped(name: str) -> str:
-    for wrapping in _WRAPPINGS:
-        name = name.replace(wrapping, "")
-    return name
-
-
-def _such_as(names: list[str]) -> str:
-    return f" (such as {names[0]})" if names else ""
 
 
 class Attention(nn.Module):

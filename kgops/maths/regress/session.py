@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kgops.maths.regress.batches import Prepared, Scaling, flights_digest
+from kgops.jobs.on_device import compile_mode
+from kgops.maths.regress.batches import Prepared, flights_digest
 from kgops.maths.regress.flights import Flight
 from kgops.maths.regress.metrics import HeightLoss
-from kgops.maths.regress.network import RegressionModel, load_weights, plain_names
+from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.stages import MAY_DIFFER, RegressionSettings, Stage, plan_stages
-from kgops.maths.regress.step import RegressionStep, report_options, resolve_compile
+from kgops.maths.regress.step import RegressionStep, report_options
 from kgops.maths.train import checkpoints
 from kgops.maths.train.checkpoints import Checkpoint
 from kgops.maths.train.loop import HOPELESS
 from kgops.maths.train.optimizers import Schedule, build_optimizer, rate_of, restore
-from kgops.maths.train.settings import resolve_precision
+from kgops.maths.train.settings import place_of, resolve_precision
 from kgops.maths.worker.memory_cleanup import MemoryCleanup
 from kgops.maths.worker.report import Report
 from kgops.workloads.regress.job import RegressionConfig
@@ -125,7 +126,9 @@ class Session:
         self.precision.apply()
         checkpointing = settings.gradient_checkpointing
         self.model = RegressionModel(config, checkpointing=checkpointing).to(device)
-        mode, self.compile_reason = resolve_compile(settings.compile, device, checkpointing)
+        mode, self.compile_reason = compile_mode(
+            settings.compile, place_of(device), checkpointing=checkpointing
+        )
         s = settings
         self.step = RegressionStep(
             self.model,
@@ -180,7 +183,7 @@ class Session:
         training = checkpoint.training
         self.state = RegressionState(**training["state"])
         self._prepare_stage()
-        load_weights(self.model, checkpoint.model)
+        self.model.load_state_dict(dict(checkpoint.model))
         restore(self.step.optimizer, dict(training["optimizer"]))
         self.schedule.load_state_dict(dict(training["schedule"]))
         self.step.overflows = self.state.overflows
@@ -227,16 +230,17 @@ class Session:
         return f"{self.settings.seed} {self.stage.name} {self.state.epoch + 1}"
 
     def checkpoint(self, training: dict[str, Any] | None = None) -> Checkpoint:
-        return _as_checkpoint(
-            self.model,
-            self.config,
-            self.settings,
-            self.data.scaling,
-            self.digest,
+        return Checkpoint(
+            model=self.model.state_dict(),
+            config=self.config.to_dict(),
             epoch=self.state.all_epochs,
             batch=self.state.batch,
             learning_rate=rate_of(self.step.optimizer),
-            training=training,
+            loss={"name": self.settings.loss_type, "workload": _WORKLOAD},
+            entities_digest=self.digest,
+            relations_digest="",
+            settings=self.settings.to_dict(),
+            training={"scaling": self.data.scaling.to_dict(), **(training or {})},
         )
 
     def save(self) -> None:
@@ -249,33 +253,6 @@ class Session:
         }
         checkpoints.write_resumable(self.checkpoint_folder, self.checkpoint(training))
         self.saved_at = time.monotonic()
-
-
-def _as_checkpoint(
-    model: torch.nn.Module,
-    config: RegressionConfig,
-    settings: RegressionSettings,
-    scaling: Scaling,
-    flights: str,
-    *,
-    epoch: int,
-    batch: int,
-    learning_rate: float,
-    training: Mapping[str, Any] | None = None,
-) -> Checkpoint:
-    """`flights` is the digest of the training flights."""
-    return Checkpoint(
-        model=plain_names(model.state_dict()),
-        config=config.to_dict(),
-        epoch=epoch,
-        batch=batch,
-        learning_rate=learning_rate,
-        loss={"name": settings.loss_type, "workload": _WORKLOAD},
-        entities_digest=flights,
-        relations_digest="",
-        settings=settings.to_dict(),
-        training={"scaling": scaling.to_dict(), **(training or {})},
-    )
 
 
 def _same_network(checkpoint: Checkpoint, config: RegressionConfig) -> bool:

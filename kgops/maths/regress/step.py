@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from kgops.jobs.on_device import compile_mode
 from kgops.maths.regress.metrics import HeightLoss
 from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.stages import RegressionSettings
-from kgops.maths.train.settings import Precision, place_of
+from kgops.maths.train.settings import Precision
 from kgops.maths.train.step import prepare_inductor
 from kgops.maths.worker.out_of_memory import is_out_of_memory
 from kgops.maths.worker.report import Report
@@ -144,11 +143,6 @@ def _compiled(model: RegressionModel, mode: str) -> Callable[..., torch.Tensor] 
     prepare_inductor()
     made: Any = torch.compile(model.encoder, mode=None if mode == "default" else mode, dynamic=False)
     return lambda frames, sun: made(frames, sun)  # not a module, so that the network does not register it
-
-
-def resolve_compile(requested: str, device: torch.device, checkpointing: bool) -> tuple[str, str | None]:
-    """Applied value of the option compile on this device, and the reason where it differs."""
-    return compile_mode(requested, place_of(device), checkpointing=checkpointing)
 
 
 def report_options(

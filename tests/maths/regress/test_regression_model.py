@@ -1,4 +1,4 @@
-"""The image network: its parts beside plain loops, its memory options beside none, its weights whoever saved them."""
+"""The image network: its parts beside plain loops, its memory options beside none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kgops.errors import BadInput
-from kgops.maths.regress.network import Attention, Messages, RegressionModel, Scan, load_weights
+from kgops.maths.regress.network import Attention, Messages, RegressionModel, Scan
 from kgops.workloads.regress.job import RegressionConfig
 from kgops.workloads.regress.options import ANGLES_MODES, ARCHITECTURES
 
@@ -238,35 +237,7 @@ def test_checkpointing_keeps_the_activations_of_one_frame_instead_of_all() -> No
     assert kept(True) < kept(False) / 6
 
 
-# --- weights --------------------------------------------------------------------------------------
-
-
-class Wrapped(nn.Module):
-    """Names its weights as torch.compile's wrapper does."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self._orig_mod = inner
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of inductor
-@pytest.mark.parametrize("saved_wrapped", [False, True])
-@pytest.mark.parametrize("loaded_wrapped", [False, True])
-def test_weights_load_whether_the_model_was_compiled_or_not(
-    saved_wrapped: bool, loaded_wrapped: bool
-) -> None:
-    source, target = model_of(SMALL, seed=1), model_of(SMALL, seed=2)
-    wrapped: Any = torch.compile(source) if saved_wrapped else source
-    saved = wrapped.state_dict()
-    assert any(name.startswith("_orig_mod.") for name in saved) == saved_wrapped
-    load_weights(Wrapped(target) if loaded_wrapped else target, saved)
-    window = window_of(SMALL)
-    assert torch.equal(target(*window), source(*window))
-
-
-def test_weights_of_another_network_are_refused_with_what_differs() -> None:
-    with pytest.raises(BadInput, match=r"another network: 0 missing, 13 unknown \(such as mixer"):
-        load_weights(model_of(replace(SMALL, architecture="cnn")), model_of(SMALL).state_dict())
+# --- angles ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("mode", "matters"), [("both", (1, 1)), ("sza_only", (1, 0)), ("saa_only", (0, 1))])
