@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import torch
 
-from kgops.errors import Usage
 from kgops.maths.train.losses import Positives
 
 
@@ -55,8 +54,6 @@ class Batches:
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        if batch_size < 1:
-            raise Usage(f"batch_size is {batch_size}; it must be at least 1.")
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
         rows = query_rows(triples, inverse)
         if inverse:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import torch
 
-from kgops.errors import Usage
 from kgops.maths.models.encoder import Buffers
 from kgops.maths.models.products import add_product, addmm, column_maxima, column_sums, mm_into
 
@@ -95,12 +94,6 @@ class EntityLoss:
     chunk: int = 1024
     dtype: torch.dtype = torch.float32
     positives_a_query: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.smoothing < 1:
-            raise Usage(f"label_smoothing is {self.smoothing}; it must be at least 0 and below 1.")
-        if self.chunk < 1:
-            raise Usage(f"entity_chunk is {self.chunk}; it must be at least 1.")
 
     @torch.no_grad()
     def __call__(

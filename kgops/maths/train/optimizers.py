@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kgops.errors import BadInput, Usage
+from kgops.errors import BadInput
 from kgops.maths.models.entity_model import EntityModel
 
 
@@ -57,16 +57,10 @@ def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
     return type(kind.__name__, (kind,), {**plain, "step": step})
 
 
-OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
-SCHEDULES = ("constant", "plateau", "cosine")
-
-
 def build_optimizer(
     name: str, model: torch.nn.Module, learning_rate: float, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
     """Builds an optimizer of what the model trains, fused where torch supports it."""
-    if not learning_rate > 0 or not math.isfinite(learning_rate):
-        raise Usage(f"learning_rate is {learning_rate}; it must be a number above 0.")
     untrained = model.untrained if isinstance(model, EntityModel) else ()
     parameters = [weight for name, weight in model.named_parameters() if name not in untrained]
     device = parameters[0].device
@@ -78,8 +72,6 @@ def build_optimizer(
         "adagrad": GpuAdagrad if device.type == "cuda" else torch.optim.Adagrad,
         "sgd": torch.optim.SGD,
     }
-    if name not in kinds:
-        raise Usage(f"optimizer '{name}' is unknown.", hint=f"choose one of {', '.join(OPTIMIZERS)}.")
     more: dict[str, Any] = {} if kinds[name] is GpuAdagrad else {"fused": True}
     optimizer: torch.optim.Optimizer = _uncompiled(kinds[name])(
         parameters, lr=rate, weight_decay=weight_decay, **more
@@ -135,10 +127,6 @@ class Schedule:
     drops: int = 0
     best: float = -math.inf
     waited: int = 0
-
-    def __post_init__(self) -> None:
-        if self.name not in SCHEDULES:
-            raise Usage(f"schedule '{self.name}' is unknown.", hint=f"choose one of {', '.join(SCHEDULES)}.")
 
     def rate(self, epoch: int) -> float:
         """For the epoch about to run, counted from 1."""

@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 
-from kgops.errors import BadJob, Usage
+from kgops.errors import BadJob
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.jobs.option import defaults_of, problems_of
 from kgops.maths.models.products import allow_tf32
 from kgops.maths.train.losses import EntityLoss
 from kgops.maths.train.penalties import Penalties
-from kgops.workloads.shared_options import LARGEST_GROUP, PRECISION
+from kgops.workloads.shared_options import LARGEST_GROUP
 from kgops.workloads.train.options import DEFAULT_LOSS, LOSS_EVERY, TRAIN_OPTIONS, loss_chunk, one_positive
 
-PRECISIONS = PRECISION.choices
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -46,8 +45,6 @@ class Precision:
 
 
 def resolve_precision(requested: str, device: torch.device | str) -> Precision:
-    if requested not in PRECISIONS:
-        raise Usage(f"precision '{requested}' is unknown.", hint=f"choose one of {', '.join(PRECISIONS)}.")
     return Precision(requested, *training_precision(requested, place_of(device)))
 
 

@@ -20,9 +20,10 @@ from kgops.maths.regress.metrics import HeightLoss, Heights
 from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.stages import plan_stages
 from kgops.maths.regress.step import RegressionStep
-from kgops.maths.train.optimizers import OPTIMIZERS, GpuAdagrad, build_optimizer
+from kgops.maths.train.optimizers import GpuAdagrad, build_optimizer
 from kgops.maths.train.settings import resolve_precision
 from kgops.workloads.regress import options as regress
+from kgops.workloads.train.options import OPTIMIZERS
 
 # --- a step ---------------------------------------------------------------------------------------
 

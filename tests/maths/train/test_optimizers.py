@@ -13,7 +13,6 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.train.batches import Batches
 from kgops.maths.train.losses import EntityLoss
 from kgops.maths.train.optimizers import (
-    OPTIMIZERS,
     GpuAdagrad,
     Schedule,
     build_optimizer,
@@ -23,6 +22,7 @@ from kgops.maths.train.optimizers import (
 )
 from kgops.maths.train.step import TrainStep
 from kgops.workloads.train.models import ConvEConfig
+from kgops.workloads.train.options import OPTIMIZERS
 
 # An optimizer imports torch's compiler.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
