@@ -16,10 +16,9 @@ from kgops.maths.regress.flights import Flight
 from kgops.maths.regress.metrics import HeightReport, Heights, judge_stage, predict
 from kgops.maths.regress.session import Session
 from kgops.maths.regress.stages import RegressionSettings, Stage
-from kgops.maths.regress.step import memory_mib
 from kgops.maths.train import checkpoints
 from kgops.maths.train.loop import Diverged
-from kgops.maths.train.optimizers import rate_of, set_rate
+from kgops.maths.train.optimizers import memory_mib, rate_of, set_rate
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Progress, Report
 from kgops.workloads.regress.job import RegressionConfig
@@ -149,7 +148,7 @@ class _Run(Session):
         s = self.state
         last = s.epoch == self.stage.epochs
         if s.epoch == 1 or last:
-            self.report.memory(**memory_mib(self.step))
+            self.report.memory(**memory_mib(self.model, self.step.optimizer))
         loss = None
         if len(self.data.training.valid):
             loss = self._validate()

@@ -169,12 +169,8 @@ class Session:
         self.begin_stage()
 
     def _newest(self) -> Checkpoint | None:
-        checkpoint, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
-        for error in refused:
-            self.report.note(f"{error.message} {error.hint or ''}".strip())
-        if checkpoint is None:
-            self.report.note("no checkpoint to resume from: training starts at epoch 1.")
-        elif not _same_network(checkpoint, self.config):
+        checkpoint = checkpoints.newest_resumable(self.checkpoint_folder, self.device, self.report.note)
+        if checkpoint is not None and not _same_network(checkpoint, self.config):
             self.report.note("channels or frames per window have changed: training starts at epoch 1.")
             return None
         return checkpoint
@@ -189,11 +185,7 @@ class Session:
         self.step.overflows = self.state.overflows
         if training["scaler"] and self.precision.scaled:
             self.step.scaler.load_state_dict(dict(training["scaler"]))
-        before = int(checkpoint.settings["batch_size"])
-        if before != self.settings.batch_size:
-            # Skips the windows already done, in the same order; a partial batch is repeated.
-            done = self.state.batch * before // self.settings.batch_size
-            self.state.batch = min(done, len(self.data.stream) - 1)
+        self.state.batch = checkpoint.batches_done(self.settings.batch_size, len(self.data.stream))
         at = f"after epoch {self.state.epoch} and {self.state.batch} batches"
         self.report.note(f"resumed in stage {self.stage.name}, {at}.")
         # Last, since nothing may draw random numbers before the next batch.

@@ -159,14 +159,3 @@ def report_options(
     report.option("temporal_frames", config.temporal_frames, config.temporal_frames, None)
     wanted = "on" if settings.gradient_checkpointing else "off"
     report.option("gradient_checkpointing", wanted, wanted, "frame by frame" if wanted == "on" else None)
-
-
-def memory_mib(step: RegressionStep) -> dict[str, float]:
-    weights = sum(p.numel() * p.element_size() for p in step.model.parameters())
-    moments = [t for slots in step.optimizer.state.values() for t in slots.values()]
-    optimizer = sum(t.numel() * t.element_size() for t in moments if isinstance(t, torch.Tensor))
-    sizes = {"weights": weights, "gradients": weights, "optimizer": optimizer}
-    if step.device.type == "cuda":
-        sizes["peak_allocated"] = torch.cuda.max_memory_allocated(step.device)
-        sizes["peak_reserved"] = torch.cuda.max_memory_reserved(step.device)
-    return {name: size / 2**20 for name, size in sizes.items()}

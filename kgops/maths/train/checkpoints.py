@@ -6,7 +6,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,12 @@ class Checkpoint:
             ) from error
         return model.eval()
 
+    def batches_done(self, batch_size: int, batches: int) -> int:
+        """Batches of this size that are done of the next epoch, which has so many: the same examples, in the same
+        order. A partial batch is repeated."""
+        before = int(self.settings["batch_size"])
+        return self.batch if before == batch_size else min(self.batch * before // batch_size, batches - 1)
+
 
 def refuse_unless_same(checkpoint: Checkpoint, same: Mapping[str, bool]) -> None:
     """Raises BadInput with what differs from the training that is to go on from the checkpoint."""
@@ -264,32 +270,32 @@ def write_resumable(folder: Path, checkpoint: Checkpoint) -> Path:
     """Writes a resume checkpoint and removes all but the newest two."""
     path = folder / f"resume_{checkpoint.epoch:07}_{checkpoint.batch:09}.pt"
     write_checkpoint(path, checkpoint)
-    for old in _resumable(folder)[2:]:
-        old.unlink(missing_ok=True)
-        old.with_name(old.name + ".sha256").unlink(missing_ok=True)
+    _remove(_resumable(folder)[2:])
     return path
 
 
-def newest_resumable(
-    folder: Path, device: torch.device | str = "cpu"
-) -> tuple[Checkpoint | None, list[BadCheckpoint]]:
-    """The newest valid resume checkpoint, and the errors of newer ones that are invalid."""
-    refused: list[BadCheckpoint] = []
+def newest_resumable(folder: Path, device: torch.device, note: Callable[[str], None]) -> Checkpoint | None:
+    """The newest valid resume checkpoint; `note` hears of newer ones that are invalid, and that there is none."""
     for path in _resumable(folder):
         try:
-            return read_checkpoint(path, device), refused
+            return read_checkpoint(path, device)
         except BadCheckpoint as error:
-            refused.append(error)
-    return None, refused
+            note(f"{error.message} {error.hint or ''}".strip())
+    note("no checkpoint to resume from: training starts at epoch 1.")
+    return None
 
 
 def forget_resumable(folder: Path) -> int:
     """Removes resume checkpoints of an earlier training, which a later resume would load."""
     paths = _resumable(folder)
+    _remove(paths)
+    return len(paths)
+
+
+def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
         path.with_name(path.name + ".sha256").unlink(missing_ok=True)
-    return len(paths)
 
 
 def sweep(folder: Path) -> None:

@@ -18,10 +18,9 @@ from kgops.maths.train import checkpoints
 from kgops.maths.train.acceleration import AcceleratedStep
 from kgops.maths.train.batches import Batches
 from kgops.maths.train.evaluate import Evaluator
-from kgops.maths.train.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
+from kgops.maths.train.optimizers import Schedule, build_optimizer, memory_mib, rate_of, restore, set_rate
 from kgops.maths.train.saved_models import Keeper, TrainState, refuse_foreign
 from kgops.maths.train.settings import Precision, TrainSettings, resolve_precision
-from kgops.maths.train.step import TrainStep
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Progress, Report
 
@@ -152,11 +151,8 @@ class _Run:
             self._take_up()
 
     def _take_up(self) -> None:
-        checkpoint, refused = checkpoints.newest_resumable(self.keeper.checkpoints, self.device)
-        for error in refused:
-            self.report.note(f"{error.message} {error.hint or ''}".strip())
+        checkpoint = checkpoints.newest_resumable(self.keeper.checkpoints, self.device, self.report.note)
         if checkpoint is None:
-            self.report.note("no checkpoint to resume from: training starts at epoch 1.")
             return
         refuse_foreign(checkpoint, self.graph, self.model, self.settings)
         self.model.load_state_dict(dict(checkpoint.model))
@@ -164,11 +160,7 @@ class _Run:
         self.schedule.load_state_dict(dict(checkpoint.training["schedule"]))
         self.step.overflows = int(checkpoint.training["overflows"])
         self.state = TrainState(**checkpoint.training["state"])
-        before = int(checkpoint.settings["batch_size"])
-        if before != self.settings.batch_size:
-            # Skips the queries already done, in the same order; a partial batch is repeated.
-            done = self.state.batch * before // self.settings.batch_size
-            self.state.batch = min(done, len(self.batches) - 1)
+        self.state.batch = checkpoint.batches_done(self.settings.batch_size, len(self.batches))
         # Last, since nothing may draw random numbers before the next batch.
         checkpoints.set_rng_states(checkpoint.training["rng"], self.device)
         self.report.note(f"resumed after epoch {self.state.epoch} and {self.state.batch} batches.")
@@ -245,7 +237,9 @@ class _Run:
         state, settings = self.state, self.settings
         last = state.epoch == settings.num_epochs
         if state.epoch == 1 or last:
-            self.report.memory(**_memory_mib(self.model, self.step, self.device))
+            self.report.memory(
+                **memory_mib(self.model, self.step.optimizer, buffers=self.step.buffers.nbytes)
+            )
         if settings.checkpoint_frequency and state.epoch % settings.checkpoint_frequency == 0:
             self.keeper.keep_epoch(state)
         due = settings.validate_every and (state.epoch % settings.validate_every == 0 or last)
@@ -333,14 +327,3 @@ def _report_options(report: Report, settings: TrainSettings, precision: Precisio
     )
     wanted = "on" if settings.gradient_checkpointing else "off"
     report.option("gradient_checkpointing", wanted, wanted, None)
-
-
-def _memory_mib(model: EntityModel, step: TrainStep, device: torch.device) -> dict[str, float]:
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    moments = [t for slots in step.optimizer.state.values() for t in slots.values()]
-    optimizer = sum(t.numel() * t.element_size() for t in moments if isinstance(t, torch.Tensor))
-    sizes = {"weights": weights, "gradients": weights, "optimizer": optimizer, "buffers": step.buffers.nbytes}
-    if device.type == "cuda":
-        sizes["peak_allocated"] = torch.cuda.max_memory_allocated(device)
-        sizes["peak_reserved"] = torch.cuda.max_memory_reserved(device)
-    return {name: size / 2**20 for name, size in sizes.items()}

@@ -91,6 +91,19 @@ def rate_of(optimizer: torch.optim.Optimizer) -> float:
     return float(optimizer.param_groups[0]["lr"])
 
 
+def memory_mib(model: torch.nn.Module, optimizer: torch.optim.Optimizer, **more: int) -> dict[str, float]:
+    """Memory of a training by part, and `more` parts in bytes; on a GPU also the peaks of all."""
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    moments = [t for slots in optimizer.state.values() for t in slots.values()]
+    held = sum(t.numel() * t.element_size() for t in moments if isinstance(t, torch.Tensor))
+    sizes = {"weights": weights, "gradients": weights, "optimizer": held, **more}
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        sizes["peak_allocated"] = torch.cuda.max_memory_allocated(device)
+        sizes["peak_reserved"] = torch.cuda.max_memory_reserved(device)
+    return {name: size / 2**20 for name, size in sizes.items()}
+
+
 def restore(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Loads moments and learning rate, but keeps this device's implementation options (fused, foreach)."""
     sizes, sizes_there = (

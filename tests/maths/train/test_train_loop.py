@@ -162,7 +162,7 @@ def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
     fit(small(nations), nations, QUICK, tmp_path, report, Stop(5))
     assert "earlier training" in report.notes[0]
     assert "1 TracIn checkpoints of an earlier training" in report.notes[1]
-    found, _ = checkpoints.newest_resumable(tmp_path / "checkpoints")
+    found = checkpoints.newest_resumable(tmp_path / "checkpoints", torch.device("cpu"), report.note)
     assert found is not None
     assert found.epoch == 0
 
