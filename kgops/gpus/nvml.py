@@ -11,7 +11,7 @@ import ctypes
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from kgops.gpus.devices import is_wsl2
 from kgops.gpus.readings import (
@@ -23,7 +23,6 @@ from kgops.gpus.readings import (
     SliceReading,
     library_problem,
     problem_of,
-    silent_gpu,
 )
 
 _POWER_LIMIT_EVERY_S = 10.0
@@ -69,15 +68,6 @@ class _Identity:
     name: str | None
     compute_capability: tuple[int, int] | None
     may_have_slices: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    total_mib: int | None = None
-    used_mib: int | None = None
-    free_mib: int | None = None
-    reserved_mib: int | None = None
-    accounting: Literal["v2", "v1"] | None = None
 
 
 class _GpuGone(Exception):
@@ -149,7 +139,7 @@ class Nvml:
         except _GpuGone as gone:
             # A GPU that comes back may have another handle: meet it anew.
             self._identities.pop(index, None)
-            return silent_gpu(index, self._uuids.get(index), gone.problem)
+            return GpuReading(index, self._uuids.get(index), problem=gone.problem)
 
     def _identify(self, index: int) -> _Identity:
         pynvml = self._pynvml
@@ -183,11 +173,7 @@ class Nvml:
             uuid=identity.uuid,
             name=identity.name,
             compute_capability=identity.compute_capability,
-            memory_total_mib=memory.total_mib,
-            memory_used_mib=memory.used_mib,
-            memory_free_mib=memory.free_mib,
-            memory_reserved_mib=memory.reserved_mib,
-            memory_accounting=memory.accounting,
+            **memory,
             utilization_percent=None if rates is None else int(rates.gpu),
             temperature_c=self._temperature(handle),
             power_w=None if power_mw is None else power_mw / 1000,
@@ -195,7 +181,6 @@ class Nvml:
             processes=processes,
             mig_enabled=mig_enabled,
             slices=tuple(self._slices(handle, for_people)) if mig_enabled else (),
-            problem=None,
         )
 
     def _slices(self, gpu: Any, for_people: bool) -> Iterator[SliceReading]:
@@ -206,17 +191,7 @@ class Nvml:
             if handle is None:
                 continue  # a place that no slice was made in
             processes, memory = self._processes(handle, for_people), self._memory(handle)
-            yield SliceReading(
-                index=slot,
-                uuid=self._uuid(handle),
-                name=self._name(handle),
-                memory_total_mib=memory.total_mib,
-                memory_used_mib=memory.used_mib,
-                memory_free_mib=memory.free_mib,
-                memory_reserved_mib=memory.reserved_mib,
-                memory_accounting=memory.accounting,
-                processes=processes,
-            )
+            yield SliceReading(slot, self._uuid(handle), self._name(handle), **memory, processes=processes)
 
     def _uuid(self, handle: Any) -> str | None:
         uuid = self._ask(self._pynvml.nvmlDeviceGetUUID, handle)
@@ -226,16 +201,17 @@ class Nvml:
         name = self._ask(self._pynvml.nvmlDeviceGetName, handle)
         return None if name is None else str(name)
 
-    def _memory(self, handle: Any) -> _Memory:
+    def _memory(self, handle: Any) -> dict[str, Any]:
+        """Of a GPU or slice, by the names of a reading."""
         pynvml = self._pynvml
         # v1 counts what the driver keeps for itself as used, 450 MiB on a T4: ask it only for want of v2.
         v2 = self._ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-        if v2 is not None:
-            return _Memory(v2.total >> 20, v2.used >> 20, v2.free >> 20, v2.reserved >> 20, "v2")
-        v1 = self._ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
-        if v1 is not None:
-            return _Memory(v1.total >> 20, v1.used >> 20, v1.free >> 20, None, "v1")
-        return _Memory()
+        info = v2 or self._ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        if info is None:
+            return {}
+        names = ("total", "used", "free", "reserved") if v2 is not None else ("total", "used", "free")
+        sizes = {f"memory_{name}_mib": getattr(info, name) >> 20 for name in names}
+        return {**sizes, "memory_accounting": "v1" if v2 is None else "v2"}
 
     def _power_limit_mw(self, index: int, handle: Any) -> int | None:
         """Somebody sets it now and then: no reason to ask every second."""

@@ -46,41 +46,41 @@ class SliceReading:
     """One MIG device, named to CUDA by its uuid."""
 
     index: int
-    uuid: str | None
-    name: str | None
-    memory_total_mib: int | None
-    memory_used_mib: int | None
-    memory_free_mib: int | None
-    memory_reserved_mib: int | None
-    memory_accounting: Literal["v2", "v1"] | None
-    processes: tuple[ProcessReading, ...] | None
+    uuid: str | None = None
+    name: str | None = None
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    memory_free_mib: int | None = None
+    memory_reserved_mib: int | None = None
+    memory_accounting: Literal["v2", "v1"] | None = None
+    processes: tuple[ProcessReading, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU at one time. `problem` is set when the GPU as a whole does not answer.
+    """One GPU at one time; None is unknown. `problem` is set when the GPU as a whole does not answer.
 
     `memory_accounting` says how used and free were counted: "v2" keeps the driver's reserve apart, "v1"
     (older drivers) counts it as used, and then `memory_reserved_mib` is None.
     """
 
     index: int
-    uuid: str | None
-    name: str | None
-    compute_capability: tuple[int, int] | None
-    memory_total_mib: int | None
-    memory_used_mib: int | None
-    memory_free_mib: int | None
-    memory_reserved_mib: int | None
-    memory_accounting: Literal["v2", "v1"] | None
-    utilization_percent: int | None
-    temperature_c: int | None
-    power_w: float | None
-    power_limit_w: float | None
-    processes: tuple[ProcessReading, ...] | None
-    mig_enabled: bool | None
-    slices: tuple[SliceReading, ...]
-    problem: NvmlProblem | None
+    uuid: str | None = None
+    name: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    memory_free_mib: int | None = None
+    memory_reserved_mib: int | None = None
+    memory_accounting: Literal["v2", "v1"] | None = None
+    utilization_percent: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    processes: tuple[ProcessReading, ...] | None = None
+    mig_enabled: bool | None = None
+    slices: tuple[SliceReading, ...] = ()
+    problem: NvmlProblem | None = None
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -108,21 +108,9 @@ def usable(gpus: Iterable[GpuReading]) -> tuple[GpuReading, ...]:
     for gpu in gpus:
         if not gpu.mig_enabled:
             found.append(gpu)
-        found += [
-            replace(
-                gpu,
-                uuid=part.uuid,
-                name=part.name or gpu.name,
-                memory_total_mib=part.memory_total_mib,
-                memory_used_mib=part.memory_used_mib,
-                memory_free_mib=part.memory_free_mib,
-                memory_reserved_mib=part.memory_reserved_mib,
-                memory_accounting=part.memory_accounting,
-                processes=part.processes,
-                slices=(),
-            )
-            for part in gpu.slices
-        ]
+        for part in gpu.slices:
+            own = {name: getattr(part, name) for name in SliceReading.__slots__ if name != "index"}
+            found.append(replace(gpu, slices=(), **{**own, "name": part.name or gpu.name}))
     return tuple(found)
 
 
@@ -137,28 +125,6 @@ class Snapshot:
     driver_version: str | None
     cuda_version: tuple[int, int] | None
     problem: NvmlProblem | None
-
-
-def silent_gpu(index: int, uuid: str | None, problem: NvmlProblem) -> GpuReading:
-    return GpuReading(
-        index=index,
-        uuid=uuid,
-        name=None,
-        compute_capability=None,
-        memory_total_mib=None,
-        memory_used_mib=None,
-        memory_free_mib=None,
-        memory_reserved_mib=None,
-        memory_accounting=None,
-        utilization_percent=None,
-        temperature_c=None,
-        power_w=None,
-        power_limit_w=None,
-        processes=None,
-        mig_enabled=None,
-        slices=(),
-        problem=problem,
-    )
 
 
 LIBRARY = "libnvidia-ml.so.1"

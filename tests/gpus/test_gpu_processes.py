@@ -25,7 +25,7 @@ from kgops.gpus.processes import (
     is_mps_server,
     tree_memory_mib,
 )
-from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, Snapshot, silent_gpu
+from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, Snapshot
 
 Found = dict[tuple[int, int], tuple[str | None, int | None, int | None, str | None]]
 
@@ -113,7 +113,7 @@ BY_CHANGE: MemorySource = "memory change"
 
 def gpu(uuid: str, used_mib: int | None, *processes: tuple[int, int | None]) -> GpuReading:
     listed = tuple(ProcessReading(pid, mib) for pid, mib in processes)
-    return replace(silent_gpu(0, uuid, NONE), problem=None, memory_used_mib=used_mib, processes=listed)
+    return GpuReading(0, uuid, memory_used_mib=used_mib, processes=listed)
 
 
 def at(seconds: float, *gpus: GpuReading) -> Snapshot:

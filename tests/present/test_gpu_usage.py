@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kgops.gpus.readings import NvmlProblem, silent_gpu
+from kgops.gpus.readings import GpuReading
 from kgops.present import host
 from kgops.present.gpus import GpuUsage, expected_start
 from kgops.present.host import HostReader
@@ -22,7 +22,7 @@ def waiting(need_mib: int | None, gpu: str = "auto") -> runs.Run:
 
 def gpu(index: int, used_mib: int, *reserved: tuple[int, int]) -> GpuUsage:
     """Of 10,000 MiB; what runs reserve, they use."""
-    empty = silent_gpu(index, f"GPU-{index}", NvmlProblem("other", "", ""))
+    empty = GpuReading(index, f"GPU-{index}")
     reading = replace(empty, memory_total_mib=10_000, memory_used_mib=used_mib, problem=None)
     held = tuple(RunOnGpu(run, "", mib, "processes") for run, mib in reserved)
     return GpuUsage(reading, str(index), held, reserved)

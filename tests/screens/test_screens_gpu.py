@@ -15,7 +15,7 @@ from nvml_standin import Machine, Slice, StandIn, a100, cuda_build, t4
 from screen_driving import Step, shown_after
 
 from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
-from kgops.gpus.readings import GpuReading, NvmlProblem, silent_gpu
+from kgops.gpus.readings import GpuReading
 from kgops.present.gpu_cells import gpu_row, memory_bar
 from kgops.present.gpus import GpuUsage
 
@@ -114,7 +114,7 @@ def test_hidden_processes_are_unknown_and_not_absent(run_cli: Console, standin: 
 
 
 def reading(used_mib: int | None, total_mib: int | None = 1000) -> GpuReading:
-    gpu = silent_gpu(0, "GPU-a", NvmlProblem("other", "", ""))
+    gpu = GpuReading(0, "GPU-a")
     return replace(gpu, memory_used_mib=used_mib, memory_total_mib=total_mib, problem=None)
 
 

@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.gpus.readings import NvmlProblem, SliceReading, silent_gpu, usable
+from kgops.gpus.readings import GpuReading, SliceReading, usable
 from kgops.supervisor.gpu_room import GpuNow
 from kgops.supervisor.queue import find_allocation
 from storage.runs import Run
@@ -49,7 +49,7 @@ class Machine:
         """What the queue sees; of the runs in `hidden` the driver does not say what they use."""
         gpus = []
         for i, uuid in enumerate(dict.fromkeys([*self.slices, *self.sizes])):
-            gpu = silent_gpu(i, uuid, NvmlProblem("other", "", ""))
+            gpu = GpuReading(i, uuid)
             if uuid in self.slices:
                 parts = tuple(self._slice(n, part) for n, part in enumerate(self.slices[uuid]))
                 gpus.append(replace(gpu, mig_enabled=True, slices=parts, problem=None))
