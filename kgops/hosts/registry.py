@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ def add(home: Home, host: Host) -> bool:
     if problem := _problem(host):
         raise Usage(problem, "kgops hosts add lab1 user@host --kgops /path/to/kgops --group lab")
     make_home(home)
-    with _Changing(home):
+    with _changing(home):
         tables = _tables(home)
         is_new = host.name not in tables
         # A table that is not valid may be the one to replace.
@@ -73,7 +74,7 @@ def add(home: Home, host: Host) -> bool:
 
 def remove(home: Home, names: Sequence[str]) -> None:
     make_home(home)
-    with _Changing(home):
+    with _changing(home):
         tables = _tables(home)  # not `read`: one that is not valid can be removed, others stay as they are
         for name in names:
             if name not in tables:
@@ -163,17 +164,13 @@ def _write(home: Home, tables: dict[str, Any]) -> None:
     write_durably(_path(home), text.encode())
 
 
-class _Changing:
+@contextmanager
+def _changing(home: Home) -> Iterator[None]:
     """One command at a time reads, changes and writes the list."""
-
-    def __init__(self, home: Home) -> None:
-        self._path = home.path / "hosts.lock"
-
-    def __enter__(self) -> None:
-        fd = locks.take(self._path, patience_s=10.0)
-        if fd is None:
-            raise Usage("another command is changing the list of hosts", "try again")
-        self._fd = fd
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+    lock = locks.take(home.path / "hosts.lock", patience_s=10.0)
+    if lock is None:
+        raise Usage("another command is changing the list of hosts", "try again")
+    try:
+        yield
+    finally:
+        os.close(lock)

@@ -12,13 +12,11 @@ from kgops.hosts.registry import Host
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
 from kgops.settings import Home, find_home
+from storage.runs import STATES
 
 _PATIENCE_S = 120.0
 _STARTING_S = 300.0
 _STOPPING_S = 3600.0  # a job may have named a long grace
-STATES = frozenset(
-    ("queued", "starting", "running", "succeeded", "failed", "out_of_memory", "cancelled", "interrupted")
-)
 
 
 class Stopped(NamedTuple):
