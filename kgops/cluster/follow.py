@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 from kgops.cluster import slurm_commands as commands
 from kgops.cluster.script import Submission, script, submissions
@@ -40,30 +41,15 @@ def main() -> int:
     job = read_job_file(Path(sys.argv[1]))
     folder = RunFolder(Path(os.environ["KGOPS_RUN_FOLDER"]))
     attempt = int(os.environ["KGOPS_ATTEMPT"])
-    with EventWriter() as writer:
+    with Path(os.environ["KGOPS_EVENTS"]).open("ab", buffering=0) as file:
+        follower = _Follower(job, folder, attempt, file)
         try:
-            return _Follower(job, folder, attempt, writer).follow()
+            return follower.follow()
         except KgopsError as error:
-            writer.write(events.FAILED, reason=error.message + (f" Hint: {error.hint}" if error.hint else ""))
+            hint = f" Hint: {error.hint}" if error.hint else ""
+            follower.report(events.FAILED, reason=error.message + hint)
             print(f"Error: {error.message}", file=sys.stderr)
             return error.exit_code
-
-
-class EventWriter:
-    """Writes to the run's events file: relayed lines and our own."""
-
-    def __enter__(self) -> EventWriter:
-        self._file = Path(os.environ["KGOPS_EVENTS"]).open("ab", buffering=0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def write(self, kind: str, /, **fields: object) -> None:
-        self._file.write(events.write(kind, time.time(), **fields))
-
-    def relay(self, lines: bytes) -> None:
-        self._file.write(lines)
 
 
 @dataclass
@@ -121,7 +107,7 @@ class _Follower:
     job: Job
     folder: RunFolder
     attempt: int
-    writer: EventWriter
+    run_events: BinaryIO  # the run's events file: relayed lines and our own
     _stop_requested_at: float = 0.0  # when; 0 is never
     _terminated: set[int] = field(default_factory=set)
     _cancelled: set[int] = field(default_factory=set)
@@ -133,6 +119,9 @@ class _Follower:
     def __post_init__(self) -> None:
         signal.signal(signal.SIGTERM, self._request_stop)
         self._dir = self.folder.attempt(self.attempt).path / "slurm"
+
+    def report(self, kind: str, /, **fields: object) -> None:
+        self.run_events.write(events.write(kind, time.time(), **fields))
 
     def follow(self) -> int:
         number, merge = self._earlier_job() or self._submit()
@@ -159,7 +148,7 @@ class _Follower:
                     continue
                 self._note_change(f"Slurm job {followed}: {waiting}" + self._of_array(number, merge))
                 if merge is not None and (failure := self._failure_of_tasks()) is not None:
-                    self.writer.relay(failure)
+                    self.run_events.write(failure)
                     commands.cancel(merge)
                     commands.cancel(number)
                     return 1
@@ -195,7 +184,7 @@ class _Follower:
                 continue
             if record["settings"] == os.environ["KGOPS_SETTINGS"]:
                 self._dir = folder
-                self.writer.write(
+                self.report(
                     events.NOTE, text=f"Slurm job {merge or job} is still running: kgops follows it again."
                 )
                 return job, merge
@@ -220,7 +209,7 @@ class _Follower:
             if merge
             else ""
         )
-        self.writer.write(events.NOTE, text=f"submitted to Slurm as job {number}{array}.")
+        self.report(events.NOTE, text=f"submitted to Slurm as job {number}{array}.")
         return number, merge
 
     def _write_script(self, submission: Submission) -> Path:
@@ -243,7 +232,7 @@ class _Follower:
     def _relay(self, *, final: bool = False) -> None:
         """Relays new events and log lines; `final` once the worker has ended."""
         while (lines := self._events.new(final=final)) is not None:
-            self.writer.relay(b"".join(lines))
+            self.run_events.write(b"".join(lines))
         while printed := self._log.new(final=final):
             sys.stdout.buffer.write(printed)
             sys.stdout.buffer.flush()
@@ -252,7 +241,7 @@ class _Follower:
         """Writes a note if the text has changed."""
         if text != self._last_note:
             self._last_note = text
-            self.writer.write(events.NOTE, text=text[:1].upper() + text[1:] + ".")
+            self.report(events.NOTE, text=text[:1].upper() + text[1:] + ".")
 
     def _of_array(self, array: int, merge: int | None) -> str:
         if merge is None:
@@ -275,7 +264,7 @@ class _Follower:
         if plan is not None:
             done = sum(1 for _ in plans[0].parent.glob("*.pt"))
             total = plan["shares"] * len(plan["tiles"])
-            self.writer.write(events.PROGRESS, phase="shards", done=done, total=total, unit="shards")
+            self.report(events.PROGRESS, phase="shards", done=done, total=total, unit="shards")
 
     def _ended(self, job: int) -> int | None:
         """Exit code of the ended job; dies by the worker's signal. None if the job is only being requeued."""
@@ -294,15 +283,15 @@ class _Follower:
                 _die_by_signal(code - 128)
             return code
         if state == "OUT_OF_MEMORY":
-            self.writer.write(
+            self.report(
                 events.OUT_OF_MEMORY, detail="Slurm ended the job: it used more host memory than requested"
             )
             return 1
         if state == "CANCELLED":
-            self.writer.write(events.NOTE, text=f"Slurm job {job} was cancelled.")
+            self.report(events.NOTE, text=f"Slurm job {job} was cancelled.")
             _die_by_signal(signal.SIGTERM)
         # Its node failed, or the time limit came before it could save: the attempt is lost.
-        self.writer.write(
+        self.report(
             events.NOTE, text=f"Slurm job {job} ended without an exit code: {state or 'unknown to Slurm'}."
         )
         _die_by_signal(signal.SIGKILL)
