@@ -38,9 +38,7 @@ def delete_run(home: Home, conn: Connection, number: int) -> Path | None:
     except OSError as error:
         raise _cannot(number, error) from error
     if lock is None:
-        raise Unavailable(
-            f"run {number} is being resumed or deleted by another command", "try again in a second"
-        )
+        raise _is_busy(number)
     try:
         must_have_ended(home, conn, number)  # it may have been resumed before we had the lock
         try:
@@ -49,7 +47,7 @@ def delete_run(home: Home, conn: Connection, number: int) -> Path | None:
             raise NoSuchRun(f"run {number} was just deleted by another command") from error
         except OSError as error:
             raise _cannot(number, error) from error
-        _finish(home, conn, moved, run)
+        finish_deletion(home, conn, moved, run)
         return None
     finally:
         os.close(lock)
@@ -60,9 +58,7 @@ def _unlink(home: Home, conn: Connection, run: Run, folder: RunFolder) -> Path:
     left = Path(os.path.realpath(folder.path))
     lock = take_over(home, run.id, folder) if is_own(folder) else os.open(home.pending, os.O_RDONLY)
     if lock is None:
-        raise Unavailable(
-            f"run {run.id} is being resumed or deleted by another command", "try again in a second"
-        )
+        raise _is_busy(run.id)
     try:
         must_have_ended(home, conn, run.id)
         folder.path.unlink(missing_ok=True)
@@ -74,6 +70,12 @@ def _unlink(home: Home, conn: Connection, run: Run, folder: RunFolder) -> Path:
     return left
 
 
+def _is_busy(number: int) -> Unavailable:
+    return Unavailable(
+        f"run {number} is being resumed or deleted by another command", "try again in a second"
+    )
+
+
 def _cannot(number: int, error: OSError) -> Unavailable:
     return Unavailable(
         f"cannot delete run {number}: {error.filename}: {error.strerror}",
@@ -81,12 +83,8 @@ def _cannot(number: int, error: OSError) -> Unavailable:
     )
 
 
-def finish_deletion(home: Home, conn: Connection, moved: Path, name: str) -> None:
-    """Finishes a killed deletion; its lock is held."""
-    _finish(home, conn, moved, runs.with_folder(conn, name))
-
-
-def _finish(home: Home, conn: Connection, moved: Path, run: Run | None) -> None:
+def finish_deletion(home: Home, conn: Connection, moved: Path, run: Run | None) -> None:
+    """Deletes the folder in `pending/`, whose lock is held, and its run's row if it has one."""
     if moved.is_symlink():
         moved.unlink()
         if run is not None:

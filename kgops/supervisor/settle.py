@@ -179,7 +179,7 @@ def _finish_pending(home: Home, conn: Connection, done: Settled) -> None:
     for work in pending.abandoned(home):
         try:
             if work.work == "delete":
-                finish_deletion(home, conn, work.path, work.folder)
+                finish_deletion(home, conn, work.path, runs.with_folder(conn, work.folder))
             elif work.work == "resume":
                 _finish_resume(home, conn, work.folder)
                 work.path.unlink(missing_ok=True)
