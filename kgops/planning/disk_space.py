@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from kgops.jobs.job import Job
 from kgops.planning.planner import Suggestion
 from kgops.planning.speed import rates_of, seconds
-from kgops.workloads.graphs.counts import Counts, counts_of
-from kgops.workloads.plan import DiskUse, Shape, plan_of
+from kgops.workloads.graphs.counts import Counts
+from kgops.workloads.plan import Count, DiskUse, Shape, plan_of
 from kgops.workloads.registry import workload_of
 
 MARGIN = 0.10  # kept free beside a prediction
@@ -68,16 +68,9 @@ class DiskPlan:
         }
 
 
-def disk_plan(
-    job: Job,
-    suggestion: Suggestion | None,
-    runs: Path,
-    *,
-    remembered: Path | None = None,
-    most_bytes: int | None = None,
-) -> DiskPlan | None:
+def disk_plan(job: Job, suggestion: Suggestion | None, runs: Path, count: Count) -> DiskPlan | None:
     """For a run whose folder is in `runs`; None if its disk use cannot be predicted."""
-    stages = _stages_of(job, suggestion, remembered, most_bytes)
+    stages = _stages_of(job, suggestion, count)
     plan = _disk_plan(stages, runs)
     if plan is None or plan.fits:
         return plan
@@ -99,13 +92,11 @@ class _Stage(NamedTuple):
         return plan_of(self.job.workload).disk_use(self.job, self.counts, self.shape, self.seconds)
 
 
-def _stages_of(
-    job: Job, suggestion: Suggestion | None, remembered: Path | None, most_bytes: int | None
-) -> list[_Stage]:
+def _stages_of(job: Job, suggestion: Suggestion | None, count: Count) -> list[_Stage]:
     if suggestion is None:  # the triples may decide, whatever the model
         workload = workload_of(job)
         is_whole = workload.has_graph and not workload.is_command and workload.stages is None
-        counts = counts_of(job.settings, remembered, most_bytes=most_bytes) if is_whole else None
+        counts = count(job.settings) if is_whole else None
         return [] if counts is None else [_Stage(job, counts)]
     facts = suggestion.target.facts
     found = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.planning.process_memory import Process, ProcessModel
 from kgops.workloads.graphs.counts import Counts, counts_of
-from kgops.workloads.plan import Shape, Stage, plan_of
+from kgops.workloads.plan import Count, Shape, Stage, plan_of
 from kgops.workloads.registry import workload_of
 
 _LEAST = 3  # runs needed to learn a factor
@@ -152,20 +151,8 @@ class JobSize:
         return [shape for shape in shapes if shape is not None]
 
 
-def job_size_of(
-    job: Job,
-    remembered: Path | None = None,
-    *,
-    most_bytes: int | None = None,
-) -> JobSize | str:
-    """The size of a job that is not a command, or why it is unknown before the job starts.
-
-    `remembered` and `most_bytes`: see `counts_of`.
-    """
-
-    def count(settings: Mapping[str, Any]) -> Counts | None:
-        return counts_of(settings, remembered, most_bytes=most_bytes)
-
+def job_size_of(job: Job, count: Count = counts_of) -> JobSize | str:
+    """The size of a job that is not a command, or why it is unknown before the job starts."""
     stages = plan_of(job.workload).stages(job, count)
     return stages if isinstance(stages, str) else JobSize(job, stages[0].counts, tuple(stages))
 

@@ -6,6 +6,7 @@ import math
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ from kgops.planning.speed import time_kind, trains_again
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
 from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.graphs.counts import counts_of
 from kgops.workloads.number_formats import device_for
-from kgops.workloads.plan import plan_of
+from kgops.workloads.plan import Count, plan_of
 from kgops.workloads.registry import WORKLOADS, devices_of, timed_by_epoch, workload_of
 from storage import predictions
 from storage.database import Connection
@@ -138,17 +140,12 @@ def plan(
     thorough: bool = False,
 ) -> Planned:
     """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`."""
-    planned = _plan(resolved, home, conn, target, thorough=thorough)
+    most = None if thorough else MAX_TRIPLE_BYTES
+    count = partial(counts_of, remembered=remembered_in(home, "counts.json"), most_bytes=most)
+    planned = _plan(resolved, home, conn, target, count, thorough=thorough)
     gpus = len(gpus_here()) if devices_of(planned.job) == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
-    most = None if thorough else MAX_TRIPLE_BYTES
-    disk = disk_plan(
-        planned.job,
-        planned.suggestion,
-        home.runs,
-        remembered=remembered_in(home, "counts.json"),
-        most_bytes=most,
-    )
+    disk = disk_plan(planned.job, planned.suggestion, home.runs, count)
     return replace(
         planned, choices=applied, disk=disk, environment=resolved.environment, resolved=resolved.job
     )
@@ -159,6 +156,7 @@ def _plan(
     home: Home,
     conn: Connection | None,
     target: Target | None,
+    count: Count,
     *,
     thorough: bool,
 ) -> Planned:
@@ -172,8 +170,7 @@ def _plan(
         return Planned(job, resolved.choices, cpu_target(), unknown=reason)
     on = target or target_of_job(requested_gpu(job), device_of(job))
     on = on if on.on_gpu else replace(on, limit_mib=job.limits.memory_mib)
-    most = None if thorough else MAX_TRIPLE_BYTES
-    subject = job_size_of(job, remembered_in(home, "counts.json"), most_bytes=most)
+    subject = job_size_of(job, count)
     if isinstance(subject, str):
         return Planned(job, resolved.choices, on, unknown=subject)
     known = known_of(home, conn, on, job)
