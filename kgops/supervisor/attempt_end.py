@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kgops.jobs import events, manifest
@@ -65,7 +65,7 @@ def conclude(
     )
     if verdict.next == "end":
         write_end(folder, ending)
-    with _ignore_disk_errors():
+    with suppress(OSError):  # it only repeats the database
         closing = {"outcome": verdict.outcome, "reason": verdict.reason, "at": ending.ended_at}
         write_json(folder.attempt(number).closed, closing)
     with transaction(conn):
@@ -136,7 +136,7 @@ def _retry_write(write: Callable[[], None]) -> None:
 
 def sweep(folder: RunFolder) -> None:
     """Removes temporary files of killed processes. Call under the supervisor's lock: nobody else writes these."""
-    with _ignore_disk_errors():
+    with suppress(OSError):  # a disk that is full, broken or read-only
         patterns = [".*.tmp", "attempts/*/.*.tmp"]
         patterns += [] if folder.results.is_symlink() else ["results/.manifest.json.*.tmp"]
         for temporary in (path for pattern in patterns for path in folder.path.glob(pattern)):
@@ -187,15 +187,6 @@ def count_lost_and_oom(conn: Connection, number: int) -> tuple[int, int]:
     return outcomes.count("interrupted"), outcomes.count("out_of_memory")
 
 
-@contextmanager
-def _ignore_disk_errors() -> Iterator[None]:
-    """For files that only repeat the database: a full, broken or read-only disk must not keep a run from ending."""
-    try:
-        yield
-    except OSError:
-        pass
-
-
 def _reported_causes(conn: Connection, run: int, number: int) -> tuple[str | None, str | None]:
     """Causes that the worker reported, out of memory and failure, from the database: the supervisor that recorded
     them may be dead."""
@@ -223,7 +214,7 @@ def _gather_facts(
     is_done = plan.is_command and code == 0 and not was_asked_to_stop
     if is_done and not folder.results.is_symlink():
         # A command's result is its exit code; the manifest records it.
-        with _ignore_disk_errors():
+        with suppress(OSError):  # it only repeats the database
             manifest.write(folder.manifest, [], {}, written_by=manifest.owner(plan.key, number))
     result, result_trouble = (None, None) if plan.is_command else _result(folder, plan, number)
     identity_file = read_table(attempt.identity)

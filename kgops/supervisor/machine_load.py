@@ -13,6 +13,7 @@ from kgops.gpus.devices import has_driver
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
 
+_MEASURED_S = 0.5
 BUSY_SHARE = 0.15  # of the CPUs: a desktop and a console use less
 HOT_C = 85  # GPUs lower their clocks at some 85 to 90 degrees
 _STAT = Path("/proc/stat")
@@ -31,17 +32,14 @@ class MachineLoad:
         return not self.warnings
 
 
-def measure(*, over_s: float = 0.5, other_runs: int = 0) -> MachineLoad:
-    """Measures for `over_s`. `other_runs`: number of other active kgops runs."""
+def measure() -> MachineLoad:
     before = cpu_ticks()
-    time.sleep(over_s)
+    time.sleep(_MEASURED_S)
     after = cpu_ticks()
     busy = busy_share(before, after)
     warnings = []
     if busy is not None and busy > BUSY_SHARE:
         warnings.append(f"other processes use {busy:.0%} of the CPUs")
-    if other_runs:
-        warnings.append(f"{other_runs} other kgops {'run is' if other_runs == 1 else 'runs are'} active")
     return MachineLoad(busy, (*warnings, *_warnings_of_gpus()))
 
 
