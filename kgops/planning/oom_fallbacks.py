@@ -16,10 +16,8 @@ from kgops.jobs.option import Effect, word_of
 from kgops.workloads.catalog import effect_of
 
 if TYPE_CHECKING:
-    from kgops.workloads.plan import Step
-
-if TYPE_CHECKING:
     from kgops.gpus.facts import GpuFacts
+    from kgops.workloads.plan import Step
 
 _EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "changes results")
 _OFF = (False, "off")

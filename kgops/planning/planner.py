@@ -182,7 +182,7 @@ class _Search:
         kind = corrections.process.kind if corrections.process else ""
         triples = counts.train + counts.valid + counts.test
         self.data = data_bytes(kind, counts.entities, triples)
-        self._predicted: list[tuple[Shape, MemoryEstimate]] = []
+        self._predicted: dict[Shape, MemoryEstimate] = {}
 
     def candidate(self, changes: Mapping[str, Any]) -> Candidate | None:
         """The requested options with these changes; None where rules forbid them or there is no formula."""
@@ -275,20 +275,17 @@ class _Search:
 
     def _estimate(self, shape: Shape) -> MemoryEstimate:
         """Remembers estimates: an option of training changes no size of TracIn."""
-        for predicted, estimate in self._predicted:
-            if predicted == shape:
-                return estimate
-        estimate = predict(
-            shape,
-            self.target.facts,
-            correction=self.corrections.correction,
-            process=self.corrections.process,
-            data=self.data,
-            expandable=self.expandable,
-            context=_bytes(self.corrections.context_mib),
-        )
-        self._predicted.append((shape, estimate))
-        return estimate
+        if shape not in self._predicted:
+            self._predicted[shape] = predict(
+                shape,
+                self.target.facts,
+                correction=self.corrections.correction,
+                process=self.corrections.process,
+                data=self.data,
+                expandable=self.expandable,
+                context=_bytes(self.corrections.context_mib),
+            )
+        return self._predicted[shape]
 
     def _is_open(self, option: str) -> bool:
         return str(self.options.get(option, "auto")) == "auto"

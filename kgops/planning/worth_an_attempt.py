@@ -62,7 +62,7 @@ def worth_an_attempt(
 class _Predicted:
     def __init__(self, job: Job, suggestion: Suggestion) -> None:
         self._job, self._suggestion = job, suggestion
-        self._known: list[tuple[Shape, float]] = []
+        self._known: dict[Shape, float] = {}
 
     def mib(self, settings: Mapping[str, Any]) -> float:
         return max(map(self._mib_of, self._shapes(settings)))
@@ -75,15 +75,13 @@ class _Predicted:
 
     def _mib_of(self, shape: Shape) -> float:
         """Remembers predictions: most fallbacks change one stage of two."""
-        for corrections, mib in self._known:
-            if corrections == shape:
-                return mib
-        gpu, learned = self._suggestion.target.facts, self._suggestion.corrections
-        # Tensors only: fallbacks do not change the rest of the process.
-        context = None if learned.context_mib is None else round(learned.context_mib * _MIB)
-        estimate = predict(shape, gpu, correction=learned.correction, context=context)
-        self._known.append((shape, estimate.total_mib))
-        return self._known[-1][1]
+        if shape not in self._known:
+            gpu, learned = self._suggestion.target.facts, self._suggestion.corrections
+            # Tensors only: fallbacks do not change the rest of the process.
+            context = None if learned.context_mib is None else round(learned.context_mib * _MIB)
+            estimate = predict(shape, gpu, correction=learned.correction, context=context)
+            self._known[shape] = estimate.total_mib
+        return self._known[shape]
 
     def _shapes(self, settings: Mapping[str, Any]) -> list[Shape]:
         job_size, gpu = self._suggestion.job_size, self._suggestion.target.facts
