@@ -83,14 +83,6 @@ class Workload:
         return next(option.default for option in self.options if option.name == name)
 
 
-def _no_notes(settings: Mapping[str, Any]) -> list[str]:
-    return []
-
-
-def _nothing_implied(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Words:
     """`kgops run NAME` and `kgops suggest NAME` are made from these and from the options."""
@@ -106,7 +98,9 @@ class Words:
     starts_from: str | None = (
         None  # a module with named jobs to start from: FLAG, METAVAR, HELP, with_changes
     )
-    notes: Callable[[Mapping[str, Any]], list[str]] = _no_notes  # what the job lacks, told at its start
+    notes: Callable[[Mapping[str, Any]], list[str]] = (
+        lambda settings: []
+    )  # what the job lacks, told at its start
     implied: Callable[[Mapping[str, Any]], dict[str, Any]] = (
-        _nothing_implied  # options and settings that settings turn on
+        lambda settings: {}  # options and settings that settings turn on
     )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from kgops.errors import BadInput
 from kgops.maths.regress.flights import Flight
 from kgops.maths.regress.stages import RegressionSettings, Stage
-from kgops.workloads.regress.options import REGRESS_VALIDATION_SHARE
+from kgops.workloads.regress.job import split_windows
 
 _AHEAD = 3  # batches read while a step runs
 GAP = 5.0  # a gap of this many usual frame intervals ends a sequence
@@ -202,13 +202,9 @@ class Training:
         valid: list[int] = []
         for number in range(len(flights)):
             numbers = windows.of(number).tolist()
-            valid_start = len(numbers) - int(REGRESS_VALIDATION_SHARE * len(numbers))
-            # Windows that share frames with a validation window are left out of training.
-            train_stop = max(valid_start - frames + 1, 0) if valid_start < len(numbers) else valid_start
-            if not train_stop:
-                valid_start = train_stop = len(numbers)
-            train += numbers[:train_stop]
-            valid += numbers[valid_start:]
+            trained, validated = split_windows(len(numbers), frames)
+            train += numbers[:trained]
+            valid += numbers[len(numbers) - validated :]
         weight = [(heavier or {}).get(flight.name, 1.0) for flight in flights]
         return cls(windows, torch.tensor(train), torch.tensor(valid, dtype=torch.long), torch.tensor(weight))
 

@@ -93,12 +93,7 @@ def regression_settings(job: Job) -> RegressionSettings:
 
 def step_gflop(config: RegressionConfig, windows: int) -> float:
     """GFLOP of the convolutions of that many windows, forward and backward."""
-    entering = (1, *config.channels)
-    a_frame = sum(
-        9 * entering[stage] * channels * config.pixels(stage)
-        for stage, channels in enumerate(config.channels)
-    )
-    return 6 * windows * config.temporal_frames * a_frame / 1e9
+    return 6 * windows * config.temporal_frames * config.products / 1e9
 
 
 def report_options(job: Job, device: torch.device, settings: RegressionSettings, report: Reporter) -> None:

@@ -40,6 +40,7 @@ from kgops.maths.worker.outputs import NOTHING_BEST, write_config
 from kgops.maths.worker.report import Reporter, report_applied
 from kgops.workloads.registry import values_of
 from kgops.workloads.train.job import TRAIN, pykeen_options
+from kgops.workloads.train.options import CONVE_LAYERS
 
 _LOSSES = {"kvsall-bce": "bcewithlogits", "kvsall-ce": "crossentropy"}
 _NEED_INVERSES = ("ConvE", "CompGCN", "NodePiece")
@@ -150,14 +151,8 @@ def find_model(name: str) -> Any:
 def model_settings(model: Any, settings: dict[str, Any], report: Reporter) -> dict[str, Any]:
     """The job's settings that this model takes; a note lists changed ones that it lacks."""
     takes = inspect.signature(model.__init__).parameters
-    names = {
-        "embedding_dim": "embedding_dim",
-        "batch_norm": "apply_batch_normalization",
-        **{name: name for name in ("input_channels", "embedding_height", "embedding_width")},
-        **{name: name for name in ("output_channels", "kernel_height", "kernel_width")},
-        **{name: name for name in ("input_dropout", "feature_map_dropout", "output_dropout")},
-        "relation_dropout": "relation_dropout",
-    }
+    names = {name: name for name in ("embedding_dim", *CONVE_LAYERS)}
+    names["batch_norm"] = "apply_batch_normalization"
     defaults = defaults_of(TRAIN.settings)
     unused = [
         name

@@ -20,7 +20,12 @@ from kgops.jobs.on_device import (
 )
 from kgops.jobs.option import Option, at_least, problems_of
 from kgops.jobs.text import on_or_off
-from kgops.workloads.regress.options import REGRESS_BATCH, REGRESS_FRAMES, REGRESS_OPTIONS
+from kgops.workloads.regress.options import (
+    REGRESS_BATCH,
+    REGRESS_FRAMES,
+    REGRESS_OPTIONS,
+    REGRESS_VALIDATION_SHARE,
+)
 from kgops.workloads.workload import Workload
 
 Mixer = Literal["attention", "messages", "scan", "mean"]
@@ -96,6 +101,12 @@ class RegressionConfig:
         return (self.height >> stage) * (self.width >> stage)
 
     @property
+    def products(self) -> int:
+        """Multiplications of a frame's convolutions."""
+        entering = (1, *self.channels)
+        return sum(9 * entering[i] * out * self.pixels(i) for i, out in enumerate(self.channels))
+
+    @property
     def sizes(self) -> list[int]:
         """Of every parameter, in the network's order."""
         sizes: list[int] = []
@@ -160,6 +171,14 @@ def config_of(
         channels=SMALL_CHANNELS if options.get("memory_optimized", False) else CHANNELS,
         **{name: settings[name] for name in same},
     )
+
+
+def split_windows(windows: int, length: int) -> tuple[int, int]:
+    """Of a flight's windows: its first, to train on, and its last, which say when to stop."""
+    valid = int(REGRESS_VALIDATION_SHARE * windows)
+    # Those that share frames with a validated one are left out.
+    train = windows - valid - (length - 1 if valid else 0)
+    return (train, valid) if train > 0 else (windows, 0)
 
 
 def _check(settings: dict[str, Any]) -> list[str]:

@@ -11,7 +11,6 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.option import Effect
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.memory.phases import PeakMemory
 from kgops.workloads.number_formats import applied_precision
 from kgops.workloads.plan import (
     CHECKPOINT,
@@ -40,8 +39,8 @@ from kgops.workloads.regress.options import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.workloads.regress.sizes import RegressShape, flights_of, regress_shape
 
 EXACT = {"gradient_checkpointing": (True,)}
-
-
+peak_memory = memory.peak_memory
+rounding_choices = other_precisions
 smaller_results = nothing
 
 
@@ -56,14 +55,6 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
         return regress_shape(with_options(job, options), flights, gpu, precision)
 
     return [Stage(job, Counts(0, 0, 0), shape)]
-
-
-def peak_memory(shape: RegressShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
-    return memory.peak_memory(shape, gpu, expandable=expandable)
-
-
-def rounding_choices(options: Options, *, on_gpu: bool) -> Iterator[dict[str, Any]]:
-    return other_precisions(options, on_gpu=on_gpu)
 
 
 def applied(job: Job, device: WorkerDevice, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
@@ -88,14 +79,12 @@ _FUSED = 2  # passes over a map in one, where torch.compile makes the kernels; n
 def step_time(shape: RegressShape, rates: Rates) -> StepTime:
     """Convolutions in the low type; every map written, read and reread, there and back."""
     c, images = shape.model, shape.batch * shape.model.temporal_frames
-    entering = (1, *c.channels)
-    products = sum(9 * entering[i] * out * c.pixels(i) for i, out in enumerate(c.channels))
     maps = images * sum(out * c.pixels(i) for i, out in enumerate(c.channels))
     recomputing = 4 / 3 if shape.checkpointing else 1.0
     # Compiled, what lies between two convolutions is one kernel there and one back.
     passes = _MAP_PASSES / (1 if shape.compile == "off" else _FUSED)
     wide = 4 if shape.on_gpu and shape.compile == "off" else shape.low
-    operations = recomputing * 6 * images * products / rates.of(shape.precision)
+    operations = recomputing * 6 * images * c.products / rates.of(shape.precision)
     moved = recomputing * passes * wide * maps
     moved += 4 * c.parameters * OPTIMIZER_PASSES.get(shape.optimizer, 7)
     return timed(operations, moved / rates.bandwidth, _regression_kernels(shape, recomputing), rates)

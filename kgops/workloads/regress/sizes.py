@@ -18,8 +18,8 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.files import open_regular
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
-from kgops.workloads.regress.job import RegressionConfig, config_of, image_size
-from kgops.workloads.regress.options import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
+from kgops.workloads.regress.job import RegressionConfig, config_of, image_size, split_windows
+from kgops.workloads.regress.options import REGRESS_BATCH
 
 _FRAMES = "frames"  # name of the array of images, as in kgops.maths.regress.flights
 _HDF5 = (".h5", ".hdf5")
@@ -188,7 +188,7 @@ def regress_shape(job: Job, flights: Flights, gpu: GpuFacts | None, precision: s
     model = config_of(settings, options, (flights.height, flights.width))
     windows = flights.windows(model.temporal_frames)
     held = settings["validation_flight"] or max(windows)
-    parts = [_split(own, model.temporal_frames) for name, own in windows.items() if name != held]
+    parts = [split_windows(own, model.temporal_frames) for name, own in windows.items() if name != held]
     batch_size = options.get("batch_size", REGRESS_BATCH)
     microbatch = options.get("microbatch", "auto")
     return RegressShape(
@@ -207,11 +207,3 @@ def regress_shape(job: Job, flights: Flights, gpu: GpuFacts | None, precision: s
         "off" if gpu is None and skips_compile(job, WorkerDevice()) else options.get("compile", "off"),
         settings["augment"],
     )
-
-
-def _split(windows: int, length: int) -> tuple[int, int]:
-    """`Training.of`: of a flight's windows those trained on, and those that say when to stop."""
-    valid = int(REGRESS_VALIDATION_SHARE * windows)
-    # Those that share frames with a validated one are left out.
-    train = windows - valid - (length - 1 if valid else 0)
-    return (train, valid) if train > 0 else (windows, 0)

@@ -22,7 +22,7 @@ from kgops.workloads.train.options import (
 from kgops.workloads.train.sizes import TrainShape
 
 _ID, _ROW = 8, 24
-_MOMENTS = {"adam": 2, "adamw": 2, "adagrad": 1, "sgd": 0}
+MOMENTS = {"adam": 2, "adamw": 2, "adagrad": 1, "sgd": 0}
 _PIECE = 1 << 20  # of what small tensors take together
 _SCRATCH = "activations", "loss"
 
@@ -35,7 +35,7 @@ def phases(s: TrainShape, gpu: GpuFacts | None, *, expandable: bool = False) -> 
     """`kgops.maths.train.worker`, from the graph to the test metrics."""
     p = Phases("train, CUDA graphs" if s.captured else "train", on_gpu=s.on_gpu, expandable=expandable)
     weights = weight_sizes(s.model)
-    moments = _parts("optimizer", *weights * _MOMENTS[s.optimizer])
+    moments = _parts("optimizer", *weights * MOMENTS[s.optimizer])
     known = s.train + s.valid + s.test
     workspace = cublas_workspace(gpu.compute_capability if gpu else None) if s.on_gpu else 0
     workspaces = _parts("workspace", *[workspace] * (2 if s.model.batch_norm else 1))

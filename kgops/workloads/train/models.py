@@ -205,12 +205,11 @@ def weight_sizes(c: ModelConfig) -> tuple[int, ...]:
     """Of every parameter, in float32."""
     if isinstance(c, VectorConfig):
         return 4 * c.num_entities * c.embedding_dim, 4 * c.relation_rows * c.embedding_dim
-    kernel = c.output_channels * c.channels * c.kernel_height * c.kernel_width
     numbers = [
         c.num_entities * c.embedding_dim,
         c.num_entities,
         c.relation_rows * c.embedding_dim,
-        kernel,
+        c.output_channels * kernel(c),
         c.output_channels,
         c.embedding_dim * c.features,
         c.embedding_dim,
@@ -243,8 +242,9 @@ GFLOP_A_THREAD = 0.5
 
 def step_gflop(config: ModelConfig, batch_size: int) -> float:
     """Gflop of a step's products: once forward, twice backward."""
-    kernel = config.channels * config.kernel_height * config.kernel_width
-    a_query = config.features * (kernel + config.embedding_dim) + config.num_entities * config.embedding_dim
+    a_query = (
+        config.features * (kernel(config) + config.embedding_dim) + config.num_entities * config.embedding_dim
+    )
     return 6 * batch_size * a_query / 1e9
 
 

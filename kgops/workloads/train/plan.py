@@ -14,7 +14,6 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.option import Effect
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.memory.phases import PeakMemory
 from kgops.workloads.plan import (
     CHECKPOINT,
     GRAPH_MODES,
@@ -47,6 +46,8 @@ from kgops.workloads.train.options import TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 
 EXACT = {"entity_chunk": (512, 2048, 8192, 32768), "gradient_checkpointing": (True,)}
+peak_memory = memory.peak_memory
+rounding_choices = other_precisions
 
 
 def stages(job: Job, count: Count) -> list[Stage] | str:
@@ -60,14 +61,6 @@ def stages(job: Job, count: Count) -> list[Stage] | str:
         return train_shape(with_options(job, options), counts, gpu)
 
     return [Stage(job, counts, shape)]
-
-
-def peak_memory(shape: TrainShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
-    return memory.peak_memory(shape, gpu, expandable=expandable)
-
-
-def rounding_choices(options: Options, *, on_gpu: bool) -> Iterator[dict[str, Any]]:
-    return other_precisions(options, on_gpu=on_gpu)
 
 
 def applied(job: Job, device: WorkerDevice, processes: tuple[int | None, str | None]) -> Iterator[Applied]:
@@ -185,7 +178,6 @@ _TRAINING_IN_RECORD = 4 << 10  # beside that: configuration, history and more ev
 _GROUP_IN_QUALITY = 270  # of a relation, direction or degree in the quality by group
 _GROUPS = 10  # of directions and degrees
 _EPOCH_IN_RECORD = 1 << 10  # in the record
-_MOMENTS = {"adam": 2, "adamw": 2, "adagrad": 1, "sgd": 0}
 
 
 def disk_use(job: Job, counts: Counts, shape: TrainShape | None, seconds: float) -> DiskUse | None:
@@ -196,7 +188,7 @@ def disk_use(job: Job, counts: Counts, shape: TrainShape | None, seconds: float)
     every = settings["checkpoint_frequency"]
     tracin_checkpoints = settings["num_epochs"] // every if every else 0
     model = weight_bytes(shape.model) + buffer_bytes(shape.model) + CHECKPOINT
-    moments = _MOMENTS.get(shape.optimizer, 2)
+    moments = memory.MOMENTS[shape.optimizer]
     resume_checkpoint = model + moments * weight_bytes(shape.model) + RESUME_CHECKPOINT - CHECKPOINT
     resume_checkpoints = 2 if seconds >= settings["resume_every"] else 1
     parts = {
