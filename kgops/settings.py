@@ -37,13 +37,14 @@ def find_home() -> Home:
 _original_umask: int | None = None
 
 
-def full_path_of_home(spelled: Path) -> Path:
-    """Path of the home, the working folder: as the user wrote it, if that still leads here."""
+def home_here() -> Home:
+    """The home that is the working folder, by its full path: as the user wrote it, if that still leads here."""
+    home = find_home()
     try:
-        is_here = spelled.is_absolute() and spelled.samefile(Path())
+        is_here = home.path.samefile(Path())
     except OSError:
         is_here = False
-    return spelled if is_here else Path.cwd()
+    return home if is_here else Home(Path.cwd())
 
 
 def guard_files() -> int:

@@ -17,7 +17,7 @@ from kgops.jobs import manifest
 from kgops.jobs.files import set_aside, size_of, sync, write_json
 from kgops.jobs.run_options import GPU, GPU_BUDGET
 from kgops.jobs.text import fill_in
-from kgops.settings import Home, full_path_of_home
+from kgops.settings import Home, home_here
 from kgops.supervisor import gate, locks, processes, run_folder
 from kgops.supervisor.plan_file import Plan, Private
 from kgops.supervisor.process_tree import Tree
@@ -40,7 +40,6 @@ class Beginning:
     gpu: str | None
     number: int
     settings: dict[str, Any]
-    spelled_home: Path
 
     def begin(self, report_wait: Callable[[str], bool]) -> tuple[Identity, int]:
         """The gate, and the pipe that opens it; the gate exits when the pipe closes. OSError if nothing was started.
@@ -89,7 +88,7 @@ class Beginning:
         return identity, opener
 
     def _start(self, tree: Tree, began: gate.Clocks, mark: int | None) -> gate.Start:
-        home = Home(full_path_of_home(self.spelled_home))
+        home = home_here()
         folder = RunFolder(home.runs / self.folder.path.name)
         return gate.Start(
             self.folder.attempt(self.number),

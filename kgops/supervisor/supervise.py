@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from kgops.jobs.files import read_table
-from kgops.settings import Home, full_path_of_home
+from kgops.settings import Home, home_here
 from kgops.supervisor import gate, locks, run_folder
 from kgops.supervisor.attempt_end import (
     Observations,
@@ -39,9 +39,9 @@ _DISK_RETRIES = 60  # after disk errors, one a second; then the user's next comm
 
 def main() -> None:
     """`argv`: the home, the run's number, and the open file that holds its supervisor lock."""
-    home_as_given, number, lock = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    number, lock = int(sys.argv[2]), int(sys.argv[3])
     # Paths are relative to the home, our working folder: the home may be moved meanwhile.
-    os.chdir(home_as_given)
+    os.chdir(sys.argv[1])
     home = Home(Path())
     os.umask(0o077)
     os.set_inheritable(lock, False)
@@ -52,7 +52,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # spawn.py blocked them
     record = Record(home.database)
     try:
-        _supervise(record, home, home_as_given, number)
+        _supervise(record, home, number)
     except DatabaseNewer as error:
         # The worker goes on, and the next command of the newer kgops adopts it.
         log(f"the supervisor leaves: {error.message}")
@@ -63,25 +63,23 @@ def main() -> None:
         os.execv(sys.executable, sys.orig_argv)
 
 
-def _supervise(record: Record, home: Home, home_as_given: Path, number: int) -> None:
+def _supervise(record: Record, home: Home, number: int) -> None:
     run = record.retry_until_written(lambda conn: runs.get(conn, number))
     if run is not None and not run.ended:
         folder = RunFolder(home.runs / run.folder)
         plan = record.retry_until_written(lambda conn: recorded_plan(conn, folder, number))
         record.fill_from(folder, plan)
-        if not _run_to_end(Supervisor(record, folder, plan, run.gpu, home_as_given)):
+        if not _run_to_end(Supervisor(record, folder, plan, run.gpu)):
             sys.exit(1)
         from kgops.supervisor.end_hook import run_end_hook
 
         ended = record.retry_until_written(lambda conn: runs.get(conn, number))
         if ended is not None and ended.ended:
-            run_end_hook(Home(full_path_of_home(home_as_given)), ended)
+            run_end_hook(home_here(), ended)
     from kgops.supervisor import gpu_room, queue  # imported late: an idle supervisor should be small
 
     limit_s = gpu_room.STARTS_WITHIN_S
-    record.retry_until_written(
-        lambda conn: queue.dispatch(Home(full_path_of_home(home_as_given)), conn, gpus_within_s=limit_s)
-    )
+    record.retry_until_written(lambda conn: queue.dispatch(home_here(), conn, gpus_within_s=limit_s))
 
 
 def _run_to_end(supervisor: Supervisor) -> bool:
@@ -98,14 +96,11 @@ def _run_to_end(supervisor: Supervisor) -> bool:
 
 
 class Supervisor:
-    def __init__(
-        self, record: Record, folder: RunFolder, plan: Plan, gpu: str | None, spelled_home: Path
-    ) -> None:
+    def __init__(self, record: Record, folder: RunFolder, plan: Plan, gpu: str | None) -> None:
         self._record = record
         self._folder = folder
         self._plan = plan
         self._gpu = gpu
-        self._spelled_home = spelled_home  # as the user wrote it
 
     def reload(self) -> None:
         """Reloads the intake's state after an error."""
@@ -161,9 +156,7 @@ class Supervisor:
         run_folder.keep_room(self._folder)
         self._record.retry_until_written(lambda conn: write_as_given(conn, self._folder, self._plan))
         settings = self._plan.settings(count_lost_and_oom(self._record.conn, self._plan.number)[1])
-        beginning = Beginning(
-            self._folder, self._plan, private, self._gpu, number, settings, self._spelled_home
-        )
+        beginning = Beginning(self._folder, self._plan, private, self._gpu, number, settings)
         try:
             identity, opener = beginning.begin(self._report_wait)
         except OSError as error:
@@ -189,7 +182,7 @@ class Supervisor:
         return read_stop(self._folder) is None
 
     def _watch_and_conclude(self, number: int, gate_identity: Identity) -> bool:
-        watch = Watch(self._record, self._folder, self._plan, self._gpu, number, self._spelled_home)
+        watch = Watch(self._record, self._folder, self._plan, self._gpu, number)
         return self._conclude(number, watch.until_tree_ended(gate_identity))
 
     def _conclude(self, number: int, observed: Observations) -> bool:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from kgops.settings import Home, full_path_of_home
+from kgops.settings import Home, home_here
 from kgops.supervisor import processes, worker_reports
 from kgops.supervisor.attempt_end import Observations
 from kgops.supervisor.durable_writes import Record, log
@@ -43,18 +43,9 @@ if TYPE_CHECKING:
 class Watch:
     """Watches an attempt from its start or adoption until no process of its tree is left."""
 
-    def __init__(
-        self,
-        record: Record,
-        folder: RunFolder,
-        plan: Plan,
-        gpu: str | None,
-        number: int,
-        spelled_home: Path,
-    ) -> None:
+    def __init__(self, record: Record, folder: RunFolder, plan: Plan, gpu: str | None, number: int) -> None:
         self._record, self._folder, self._plan, self._gpu = record, folder, plan, gpu
         self._number = number
-        self._spelled_home = spelled_home
         self._hook: AlertHook | None = None
         self._tree = Tree(folder, number)
         self._samples: list[Sample] = []
@@ -146,7 +137,7 @@ class Watch:
                 AlertHook,
             )  # only supervisors of homes with hooks pay for it
 
-            self._hook = AlertHook(Home(full_path_of_home(self._spelled_home)), self._plan.number)
+            self._hook = AlertHook(home_here(), self._plan.number)
         try:
             self._hook.check(self._record.conn, sampler.own_gpus((self._gpu or "").split(",")))
         except StorageError as error:
