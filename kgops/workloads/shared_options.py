@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kgops.jobs.option import HIDDEN, Flag, Option, at_least, device_name
+from kgops.jobs.option import HIDDEN, Check, Flag, Option, at_least, device_name
+
+
+def grouped(group: str, *options: Option) -> tuple[Option, ...]:
+    return tuple(option.adapted(group=group) for option in options)
+
+
+def switch(name: str, default: bool | None, help: str) -> Option:
+    return Option(name, "bool", default, help)
+
+
+def number(name: str, default: float, check: Check, help: str) -> Option:
+    return Option(name, "float", default, help, check)
+
 
 LARGEST_GROUP = 16  # triples: a query of thousands would decide its step by itself
 _SPEED = "memory and speed"

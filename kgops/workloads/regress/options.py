@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kgops.jobs.option import Flag, Option, above, at_least, below_one, defaults_of, one_of, share, size
 from kgops.workloads.shared_options import (
     BATCH_SIZE,
@@ -17,6 +15,9 @@ from kgops.workloads.shared_options import (
     RESUME_EVERY,
     SCALE_GRADIENTS,
     SEED,
+    grouped,
+    number,
+    switch,
 )
 
 # mse and mae are plain. huber has `huber_delta`. `weighted_` weighs heights predicted too low by `under_weight`.
@@ -29,19 +30,7 @@ ANGLES_MODES = ("both", "sza_only", "saa_only", "none")
 FOLDERS = ("data_directory", "output_directory")
 
 
-def _grouped(group: str, *options: Option) -> tuple[Option, ...]:
-    return tuple(option.adapted(group=group) for option in options)
-
-
-def _switch(name: str, default: bool, help: str) -> Option:
-    return Option(name, "bool", default, help)
-
-
-def _number(name: str, default: float, check: Any, help: str) -> Option:
-    return Option(name, "float", default, help, check)
-
-
-_DATA = _grouped(
+_DATA = grouped(
     "data",
     Option("data_directory", help="Folder of flights, one HDF5 or npz file each."),
     Option(
@@ -54,14 +43,14 @@ _DATA = _grouped(
     Option("pretrain_flight", help="Flight to pretrain on; default: the one with most frames."),
     Option("validation_flight", help="Validation flight; default: the last by name."),
     Option("overweight_flight", help="Flight with a larger weight; default: the pretraining flight."),
-    _number("overweight_factor", 1.0, above(0), "Weight of that flight."),
-    _switch("augment", False, "Mirror training frames and shift their brightness."),
-    _switch("flat_field_correction", False, "Subtract the mean frame of the training flights."),
-    _switch(
+    number("overweight_factor", 1.0, above(0), "Weight of that flight."),
+    switch("augment", False, "Mirror training frames and shift their brightness."),
+    switch("flat_field_correction", False, "Subtract the mean frame of the training flights."),
+    switch(
         "zscore_normalize", True, "Normalize to mean 0 and standard deviation 1 over the training flights."
     ),
 )
-_MODEL = _grouped(
+_MODEL = grouped(
     "model",
     Option(
         "architecture",
@@ -73,11 +62,11 @@ _MODEL = _grouped(
     Option(
         "angles_mode", default="both", check=one_of(*ANGLES_MODES), help="Sun angles given to the network."
     ),
-    _switch("use_spatial_attention", True, "Attention over the pixels of a frame."),
-    _switch("use_temporal_attention", True, "Attention over the frames of a window; transformer only."),
-    _number("dropout", 0.0, below_one, "Dropout in the output head."),
+    switch("use_spatial_attention", True, "Attention over the pixels of a frame."),
+    switch("use_temporal_attention", True, "Attention over the frames of a window; transformer only."),
+    number("dropout", 0.0, below_one, "Dropout in the output head."),
 )
-_TRAINING = _grouped(
+_TRAINING = grouped(
     "training",
     Option(
         "epochs",
@@ -87,15 +76,15 @@ _TRAINING = _grouped(
         help="Most epochs over the training windows.",
         flags=(Flag("--num-epochs"), Flag("--epochs", hidden=True)),
     ),
-    _switch("pretrain", True, "Pretrain on one flight."),
-    _switch("final", True, "Train on all flights but the validation flight, then evaluate."),
-    _switch("loo", False, "Leave-one-out: hold out each flight in turn."),
+    switch("pretrain", True, "Pretrain on one flight."),
+    switch("final", True, "Train on all flights but the validation flight, then evaluate."),
+    switch("loo", False, "Leave-one-out: hold out each flight in turn."),
     Option("loo_epochs", "int", 30, check=at_least(1), help="Most epochs for each held-out flight."),
     Option("loss_type", default="huber", check=one_of(*LOSSES), help=f"Training loss: {', '.join(LOSSES)}."),
-    _number("loss_alpha", 0.5, share, "Share of the first term of a mixed loss."),
-    _number("huber_delta", 1.0, above(0), "Error above which the Huber loss is linear."),
-    _number("gamma", 1.5, above(0), "Exponent of the error in a mixed Huber loss."),
-    _number("under_weight", 1.0, above(0), "Weight of heights predicted too low."),
+    number("loss_alpha", 0.5, share, "Share of the first term of a mixed loss."),
+    number("huber_delta", 1.0, above(0), "Error above which the Huber loss is linear."),
+    number("gamma", 1.5, above(0), "Exponent of the error in a mixed Huber loss."),
+    number("under_weight", 1.0, above(0), "Weight of heights predicted too low."),
     Option(
         "optimizer", default="adamw", check=one_of(*OPTIMIZERS), help=f"Optimizer: {', '.join(OPTIMIZERS)}."
     ),
@@ -107,7 +96,7 @@ _TRAINING = _grouped(
         flags=(Flag("--schedule"), Flag("--scheduler", hidden=True)),
     ),
     LEARNING_RATE.adapted(check=above(0)),
-    _number("weight_decay", 0.04, at_least(0), "Weight decay of the optimizer."),
+    number("weight_decay", 0.04, at_least(0), "Weight decay of the optimizer."),
     Option("warmup_steps", "int", 0, check=at_least(0), help="Steps of linear learning rate warmup."),
     Option(
         "early_stopping_patience",
@@ -116,7 +105,7 @@ _TRAINING = _grouped(
         check=at_least(0),
         help="Epochs without an improvement before stopping; 0: never.",
     ),
-    _number(
+    number(
         "early_stopping_min_delta",
         0.0,
         at_least(0),
@@ -124,7 +113,7 @@ _TRAINING = _grouped(
     ),
     SEED,
 )
-_SPEED = _grouped(
+_SPEED = grouped(
     "memory and speed",
     PRECISION.adapted(flags=(Flag(""),)),
     BATCH_SIZE.adapted(

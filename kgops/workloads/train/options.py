@@ -20,6 +20,9 @@ from kgops.workloads.shared_options import (
     SCALE_GRADIENTS,
     SEED,
     data_files,
+    grouped,
+    number,
+    switch,
 )
 
 LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
@@ -54,16 +57,8 @@ def one_positive(loss: str, group_queries: bool) -> bool:
     return loss.startswith("1vsall") and not group_queries
 
 
-def _count(name: str, default: int | None, help: str, *, least: int = 1, group: str = "training") -> Option:
-    return Option(name, "int", default, help, at_least(least), group=group)
-
-
-def _size(name: str, default: int | None, help: str) -> Option:
-    return _count(name, default, help, group="model")
-
-
-def _dropout(name: str, default: float, help: str) -> Option:
-    return Option(name, "float", default, help, below_one, group="model")
+def _count(name: str, default: int | None, help: str, *, least: int = 1) -> Option:
+    return Option(name, "int", default, help, at_least(least))
 
 
 _DATA = (
@@ -79,42 +74,37 @@ _DATA = (
         output_dir="Folder for a copy of the results once the run has succeeded.",
     ),
 )
-_MODEL = (
+_MODEL = grouped(
+    "model",
     Option(
         "engine",
         default="kgops",
         check=one_of(*ENGINES),
         help=f"Training engine: kgops ({', '.join(OWN_MODELS.values())}) or pykeen (any model).",
-        group="model",
     ),
-    Option(
-        "model",
-        default=CONVE,
-        help=f"Model: {', '.join(OWN_MODELS.values())}, or any PyKEEN model.",
-        group="model",
-    ),
-    _size(
+    Option("model", default=CONVE, help=f"Model: {', '.join(OWN_MODELS.values())}, or any PyKEEN model."),
+    _count(
         "embedding_dim", 200, "Embedding dimension of entities and relations. ComplEx has complex dimensions."
     ).adapted(flags=(Flag(""), Flag("--rank", help="The same as --embedding-dim."))),
-    _size("embedding_height", None, "Rows of the image that ConvE reshapes an embedding to."),
-    _size("embedding_width", None, "Columns of that image."),
-    _size("input_channels", None, "Channels of that image."),
-    _size("output_channels", 32, "Output channels (feature maps) of the convolution."),
-    _size("kernel_height", 3, "Height of the convolution kernel."),
-    _size("kernel_width", 3, "Width of the convolution kernel."),
-    _dropout("input_dropout", 0.2, "Dropout on the input image."),
-    _dropout("feature_map_dropout", 0.2, "Dropout of whole feature maps."),
-    _dropout("relation_dropout", 0.0, "Dropout on the relation embedding."),
-    _dropout("output_dropout", 0.3, "Dropout on the projected vector."),
-    Option("batch_norm", "bool", True, help="Batch normalization, PyKEEN's default.", group="model"),
-    Option(
+    _count("embedding_height", None, "Rows of the image that ConvE reshapes an embedding to."),
+    _count("embedding_width", None, "Columns of that image."),
+    _count("input_channels", None, "Channels of that image."),
+    _count("output_channels", 32, "Output channels (feature maps) of the convolution."),
+    _count("kernel_height", 3, "Height of the convolution kernel."),
+    _count("kernel_width", 3, "Width of the convolution kernel."),
+    number("input_dropout", 0.2, below_one, "Dropout on the input image."),
+    number("feature_map_dropout", 0.2, below_one, "Dropout of whole feature maps."),
+    number("relation_dropout", 0.0, below_one, "Dropout on the relation embedding."),
+    number("output_dropout", 0.3, below_one, "Dropout on the projected vector."),
+    switch("batch_norm", True, "Batch normalization, PyKEEN's default."),
+    switch(
         "inverse",
-        "bool",
-        help="Add inverse relations, to predict heads as tails; default: on with kgops' engine.",
-        group="model",
+        None,
+        "Add inverse relations, to predict heads as tails; default: on with kgops' engine.",
     ),
 )
-_TRAINING = (
+_TRAINING = grouped(
+    "training",
     _count("num_epochs", 100, "Passes over the training triples.").adapted(
         flags=(Flag(""), Flag("--epochs", hidden=True))
     ),
@@ -122,78 +112,44 @@ _TRAINING = (
         "loss",
         check=one_of(*LOSSES),
         help=f"Training loss: {', '.join(LOSSES)}; default: {DEFAULT_LOSS}, or with PyKEEN the model's own.",
-        group="training",
     ),
-    Option(
+    switch(
         "group_queries",
-        "bool",
         False,
-        help=f"Score up to {LARGEST_GROUP} triples of a (head, relation) as one query; loss {GROUPED_LOSS} only.",
-        group="training",
+        f"Score up to {LARGEST_GROUP} triples of a (head, relation) as one query; loss {GROUPED_LOSS} only.",
     ),
-    Option(
+    number(
         "label_smoothing",
-        "float",
         0.1,
-        check=below_one,
-        help="Label smoothing: share of each label spread over all entities.",
-        group="training",
+        below_one,
+        "Label smoothing: share of each label spread over all entities.",
     ),
     Option(
-        "optimizer",
-        default="adam",
-        check=one_of(*OPTIMIZERS),
-        help=f"Optimizer: {', '.join(OPTIMIZERS)}.",
-        group="training",
+        "optimizer", default="adam", check=one_of(*OPTIMIZERS), help=f"Optimizer: {', '.join(OPTIMIZERS)}."
     ),
     LEARNING_RATE.adapted(check=above(0)),
-    Option(
-        "weight_decay",
-        "float",
-        0.0,
-        check=at_least(0),
-        help="Weight decay of the optimizer.",
-        group="training",
-    ),
+    number("weight_decay", 0.0, at_least(0), "Weight decay of the optimizer."),
     Option(
         "regularizer",
         default="none",
         check=one_of(*REGULARIZERS),
         help="Penalty on the vectors of each triple: none, or n3, the cubes of their sizes. The loss that is shown "
         "leaves it out. Not for ConvE.",
-        group="training",
     ),
-    Option(
-        "regularizer_weight",
-        "float",
-        0.05,
-        check=at_least(0),
-        help="Weight of the regularizer.",
-        group="training",
-    ),
-    Option(
+    number("regularizer_weight", 0.05, at_least(0), "Weight of the regularizer."),
+    number(
         "relation_prediction",
-        "float",
         0.0,
-        check=at_least(0),
-        help="Weight of a second loss that asks for the relation of head and tail; 0: none. Not for ConvE.",
-        group="training",
+        at_least(0),
+        "Weight of a second loss that asks for the relation of head and tail; 0: none. Not for ConvE.",
     ),
     Option(
         "schedule",
         default="constant",
         check=one_of(*SCHEDULES),
         help=f"Learning rate schedule: {', '.join(SCHEDULES)}.",
-        group="training",
     ),
-    Option(
-        "schedule_factor",
-        "float",
-        0.95,
-        check=between_0_and_1,
-        help="Factor on the learning rate at each plateau.",
-        group="training",
-    ),
+    number("schedule_factor", 0.95, between_0_and_1, "Factor on the learning rate at each plateau."),
     _count("schedule_patience", 9, "Validations without a better MRR before a plateau.", least=0),
     _count("warmup_epochs", 0, "Epochs of linear learning rate warmup.", least=0),
     SEED,
