@@ -243,17 +243,6 @@ def _closed(path: Path, error: OSError) -> DatabaseOutOfReach:
     )
 
 
-def storage_error(error: Exception) -> StorageError | None:
-    """The StorageError for an error of SQLite; None for other errors. Programming errors are raised unchanged."""
-    if not isinstance(error, sqlite3.Error):
-        return None
-    try:
-        with explained(None):
-            raise error
-    except StorageError as known:
-        return known
-
-
 def _is_full(folder: Path) -> bool:
     try:
         disk = os.statvfs(folder)

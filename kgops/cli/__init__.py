@@ -180,12 +180,6 @@ def main(arguments: list[str] | None = None) -> int:
         return ABORTED
     except SystemExit:  # click's answer to a broken pipe
         return _ignore_closed_stdout()
-    except Exception as error:
-        from storage.database import storage_error
-
-        if (known := storage_error(error)) is None:
-            raise
-        return _print_error(known.message, known.hint, known.exit_code)
 
 
 def _print_error(message: str, hint: str | None, exit_code: int = 1) -> int:

@@ -12,7 +12,7 @@ from kgops.present.overview import live_alerts, recorded_alerts
 from kgops.settings import Home
 from kgops.supervisor.pending import may_be_outdated
 from storage import alerts, run_list, runs
-from storage.database import Connection, changed_since, explained, open_reader
+from storage.database import Connection, changed_since, open_reader
 from storage.errors import DatabaseMissing, StorageError
 from storage.runs import Run
 
@@ -88,17 +88,16 @@ class PictureReader:
     def _read_database(self) -> str | None:
         """What is in its way; runs stay as they were read last."""
         try:
-            with explained(self._home.database):
-                if self._conn is None:
-                    self._conn = open_reader(self._home.database, busy_timeout_s=1.0)
-                    self._version = None
-                changed, self._version = changed_since(self._conn, self._version)
-                if changed:
-                    self._read_runs(self._conn)
-                if time.monotonic() >= self._check_at or self._host.get("states_may_be_outdated"):
-                    self._check_at = time.monotonic() + _CHECK_EVERY_S
-                    # Supervisors of this machine are for its own commands to start: a feed only says that one should.
-                    self._host["states_may_be_outdated"] = may_be_outdated(self._home, self._conn)
+            if self._conn is None:
+                self._conn = open_reader(self._home.database, busy_timeout_s=1.0)
+                self._version = None
+            changed, self._version = changed_since(self._conn, self._version)
+            if changed:
+                self._read_runs(self._conn)
+            if time.monotonic() >= self._check_at or self._host.get("states_may_be_outdated"):
+                self._check_at = time.monotonic() + _CHECK_EVERY_S
+                # Supervisors of this machine are for its own commands to start: a feed only says that one should.
+                self._host["states_may_be_outdated"] = may_be_outdated(self._home, self._conn)
         except DatabaseMissing:
             return None
         except (KgopsError, StorageError) as error:

@@ -20,7 +20,7 @@ from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.run_folder import RunFolder, is_own, must_be_own, number_of, read_stop, request_stop
 from kgops.supervisor.settle import settle
 from storage import runs
-from storage.database import REBUILD, Connection, explained, integrity_problems, open_reader
+from storage.database import REBUILD, Connection, integrity_problems, open_reader
 from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseNewer, StorageError
 from storage.runs import Run
 
@@ -247,15 +247,14 @@ def wait_for_end(
     problem = None
     while True:
         try:
-            with explained(home.database):
-                run = runs.get(conn, number)
-                if run is None:
-                    raise NoSuchRun(f"run {number} was deleted by another command")
-                if run.ended:
-                    return run
-                if time.monotonic() >= next_settle:
-                    problem = None
-                    settle_and_check(home, conn, number)
+            run = runs.get(conn, number)
+            if run is None:
+                raise NoSuchRun(f"run {number} was deleted by another command")
+            if run.ended:
+                return run
+            if time.monotonic() >= next_settle:
+                problem = None
+                settle_and_check(home, conn, number)
         except (DatabaseDamaged, DatabaseNewer):
             raise  # no wait helps
         except DatabaseBusy as error:  # the writer will be done soon, but not every stop can wait for it

@@ -13,7 +13,7 @@ from kgops.supervisor.attempt_end import new_intake
 from kgops.supervisor.intake import Intake
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.run_folder import RunFolder
-from storage.database import Connection, explained, must_be_current, open_writer
+from storage.database import Connection, must_be_current, open_writer
 from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, DatabaseNewer, StorageError
 
 T = TypeVar("T")
@@ -57,9 +57,8 @@ class Record:
         the run's folder."""
         while True:
             try:
-                with explained(None):
-                    must_be_current(self.conn)
-                    return write(self.conn)
+                must_be_current(self.conn)
+                return write(self.conn)
             except StorageError as error:
                 self.note_failure(error)
                 if isinstance(error, DatabaseDamaged):

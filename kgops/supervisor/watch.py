@@ -18,7 +18,7 @@ from kgops.supervisor.process_tree import Sample, Sampler, Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder, put_right, read_stop
 from storage import attempts, reports, series
-from storage.database import explained, transaction
+from storage.database import transaction
 from storage.errors import StorageError
 from storage.series import Point
 
@@ -164,8 +164,7 @@ class Watch:
         record = self._record
         try:
             if self._must_reload:
-                with explained(None):
-                    record.intake.reload_state()
+                record.intake.reload_state()
                 self._must_reload = False
             with transaction(record.conn):
                 points = _curve(samples)
