@@ -129,8 +129,8 @@ def _cuda_problem_with(read: Snapshot, build: TorchBuild | None) -> CudaProblem 
     oldest = _OLDEST_DRIVERS.get(build.cuda[0])
     update = f"update the driver to {oldest} or newer" if oldest else "update the driver"
     return CudaProblem(
-        f"driver {driver or 'n/a'} runs CUDA up to {_dotted(newest)}, "
-        f"and torch {_dotted(build.version)} is built for CUDA {_dotted(build.cuda)}",
+        f"driver {driver or 'n/a'} runs CUDA up to {dotted(newest)}, "
+        f"and torch {dotted(build.version)} is built for CUDA {dotted(build.cuda)}",
         f"{update}, or install a build of torch for CUDA {newest[0]}",
     )
 
@@ -151,7 +151,7 @@ _CPU_BUILD = CudaProblem("the installed torch is a CPU build", "install a CUDA b
 _OLDEST_DRIVERS = {11: 450, 12: 525, 13: 580}
 
 
-def _dotted(version: tuple[int, int]) -> str:
+def dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 

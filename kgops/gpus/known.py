@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from kgops.jobs.run_options import plain_model
+
 # Sources. Compute capability: NVIDIA's list "CUDA GPU Compute Capability". Bandwidth and rates: NVIDIA's data
 # sheets and architecture white papers of each GPU, dense (a "with sparsity" number halved), at boost
 # clock; on GeForce GPUs half precision is the rate with sums in fp32, half of that with sums in fp16. Pascal but
@@ -136,11 +138,7 @@ def known_by_short_name(name: str) -> KnownGpu | None:
 
     Two GPUs that differ in memory alone have names of their own: `a100` is neither.
     """
-    return _BY_TYPED_NAME.get(_as_typed(name))
-
-
-def _as_typed(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name.lower())
+    return _BY_TYPED_NAME.get(plain_model(name))
 
 
 def known_by_name(nvml_name: str) -> KnownGpu | None:

@@ -237,17 +237,17 @@ class WantedGpus:
         if kind == "all":
             return cls(None, None)
         if not _NUMBERED.fullmatch(kind):
-            return cls(None, 1, _plain(kind))
+            return cls(None, 1, plain_model(kind))
         return cls(frozenset(kind.split(",")), None)
 
     def includes(self, *names: str | None, model: str | None = None) -> bool:
         """Whether the request includes a GPU with these names and this model."""
         if self.model is not None:
-            return model is not None and _plain(model) == self.model
+            return model is not None and plain_model(model) == self.model
         return self.named is None or not self.named.isdisjoint(names)
 
 
-def _plain(model: str) -> str:
+def plain_model(model: str) -> str:
     return re.sub(r"[\s_-]", "", model.lower())
 
 

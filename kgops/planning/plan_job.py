@@ -15,7 +15,7 @@ from kgops.gpus.facts import GpuFacts, driver_here
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, cpu_processes, skips_compile
 from kgops.jobs.run_options import gpus_for_devices
-from kgops.jobs.text import in_bytes
+from kgops.jobs.text import in_bytes, on_or_off
 from kgops.planning import memory_estimate
 from kgops.planning.disk_space import MARGIN as DISK_MARGIN
 from kgops.planning.disk_space import DiskPlan, disk_plan
@@ -304,10 +304,7 @@ def _disk_too_small(job: Job, disk: DiskPlan) -> WontFit:
 
 def describe_changes(changes: Mapping[str, Any]) -> str:
     """`batch_size 512, gradient_checkpointing on`."""
-    return ", ".join(
-        f"{name} {'on' if value is True else 'off' if value is False else value}"
-        for name, value in changes.items()
-    )
+    return ", ".join(f"{name} {on_or_off(value)}" for name, value in changes.items())
 
 
 def _name(target: Target) -> str:

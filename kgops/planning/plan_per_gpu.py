@@ -10,6 +10,7 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.job import Job
 from kgops.jobs.run_options import WantedGpus, gpus_for_devices
+from kgops.jobs.text import on_or_off
 from kgops.planning.fit import Fit, fit_of
 from kgops.planning.plan_job import Planned, plan
 from kgops.planning.planner import Candidate, need_mib, suggest
@@ -272,7 +273,7 @@ def _difference(chosen: Planned, other: Planned) -> str | None:
     own_options = {choice.option: choice.applied for choice in chosen.choices}
     other_options = {choice.option: choice.applied for choice in other.choices}
     differences += [
-        f"{name} {_display(value)}"
+        f"{name} {on_or_off(value)}"
         for name, value in other_options.items()
         if own_options.get(name, value) != value
     ]
@@ -281,7 +282,3 @@ def _difference(chosen: Planned, other: Planned) -> str | None:
         of = f" of {room:,.0f}" if room is not None else ""
         differences.append(f"needs {need:,.0f}{of} MiB")
     return f"on {other.target.title}: {', '.join(differences)}" if differences else None
-
-
-def _display(value: Any) -> str:
-    return "on" if value is True else "off" if value is False else str(value)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.facts import GpuFacts, dotted
 from kgops.jobs.option import word_of
 
 Capability = tuple[int, int]
@@ -72,8 +72,8 @@ def _gpu_has_kernels(options: Options, gpu: GpuFacts | None, work: Work) -> Iter
         "device",
         options["device"],
         "cpu",
-        f"torch {_dotted(gpu.torch.version)} for CUDA {_dotted(gpu.torch.cuda)} has no kernels below compute "
-        f"capability {_dotted(lowest)}; {gpu.name} has {_dotted(gpu.compute_capability)}. "
+        f"torch {dotted(gpu.torch.version)} for CUDA {dotted(gpu.torch.cuda)} has no kernels below compute "
+        f"capability {dotted(lowest)}; {gpu.name} has {dotted(gpu.compute_capability)}. "
         "The build for CUDA 12.6 has them",
         "pytorch #172352, #175253",
     )
@@ -90,7 +90,7 @@ def _gpu_has_the_number_format(options: Options, gpu: GpuFacts | None, work: Wor
     capability = gpu.compute_capability if gpu else None
     if gpu is None or capability is None or capability >= _BF16:
         return
-    has = f"{gpu.name} has compute capability {_dotted(capability)}"
+    has = f"{gpu.name} has compute capability {dotted(capability)}"
     if options.get("precision") == "bf16":
         # fp16 saves as much on tensor cores; without them half precision is emulated or slow.
         instead = "fp16" if capability >= _TENSOR_CORES else "fp32"
@@ -125,7 +125,7 @@ def _gpu_can_compile(options: Options, gpu: GpuFacts | None, work: Work) -> Iter
             "compile",
             requested,
             "off",
-            f"Triton needs compute capability 7.0; {gpu.name} has {_dotted(capability)}",
+            f"Triton needs compute capability 7.0; {gpu.name} has {dotted(capability)}",
             "nnUNet #2188, vllm #14547",
         )
 
@@ -170,10 +170,6 @@ def _formats(options: Options, gpu: GpuFacts | None) -> set[str]:
     if capability is None:
         return {"fp32", "fp16", "bf16"}
     return {"bf16" if capability >= _BF16 else "fp16" if capability >= _TENSOR_CORES else "fp32"}
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 # In order: number formats before rules that depend on them, compile before its mode.
