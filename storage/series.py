@@ -107,11 +107,7 @@ def of_run(conn: sqlite3.Connection, run: int) -> list[Series]:
 
 def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) -> list[Bucket]:
     """The whole curve in at most about `at_most` buckets."""
-    row = conn.execute("SELECT id, n FROM series WHERE run = ? AND name = ?", (run, name)).fetchone()
-    if row is None:
-        return []
-    series, n = row
-    width = _width(n, at_most)
+    series, width = _series(conn, run, name, at_most)
     if width == 1:
         points = conn.execute("SELECT step, value FROM point WHERE series = ? ORDER BY n", (series,))
         return made(Bucket, [(int(v is not None), v, v, v, step, step) for step, v in points])
@@ -126,10 +122,7 @@ def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) 
 
 def times(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) -> list[float]:
     """When the first point of each bucket of `curve` came in."""
-    row = conn.execute("SELECT id, n FROM series WHERE run = ? AND name = ?", (run, name)).fetchone()
-    if row is None:
-        return []
-    series, width = row[0], _width(row[1], at_most)
+    series, width = _series(conn, run, name, at_most)
     if width == 1:
         rows = conn.execute("SELECT at FROM point WHERE series = ? ORDER BY n", (series,))
     else:
@@ -141,8 +134,11 @@ def times(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) 
     return [at if fits((at,), ("float",)) else math.nan for (at,) in rows]
 
 
-def _width(n: int, at_most: int) -> int:
-    return next((w for w in (1, *WIDTHS) if n <= at_most * w), WIDTHS[-1])
+def _series(conn: sqlite3.Connection, run: int, name: str, at_most: int) -> tuple[int | None, int]:
+    """The series' id, None where there is none, and how many of its points a bucket has."""
+    row = conn.execute("SELECT id, n FROM series WHERE run = ? AND name = ?", (run, name)).fetchone()
+    series, n = row or (None, 0)
+    return series, next((w for w in (1, *WIDTHS) if n <= at_most * w), WIDTHS[-1])
 
 
 def points(conn: sqlite3.Connection, run: int, name: str) -> list[Point]:
