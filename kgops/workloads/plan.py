@@ -198,7 +198,7 @@ def spilled(scores: int, rates: Rates) -> int:
 
 
 SMALLEST_CHUNK = 512  # smaller chunks of scores save no memory
-SMALLEST_BATCH = 16
+_SMALLEST_BATCH = 16
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 Step = tuple[dict[str, Any], str]
 
@@ -248,11 +248,12 @@ def sizes(start: int, smallest: int) -> Iterator[int]:
         yield start
 
 
-def halved(option: str, start: int, smallest: int, why: str) -> Iterator[Step]:
+def smaller_batches(now: Mapping[str, Any]) -> Iterator[Step]:
     """Halves, one at a time: a step that changes results should change them little."""
-    while start // 2 >= smallest:
-        start //= 2
-        yield {option: start}, why
+    batch = now["batch_size"]
+    while batch // 2 >= _SMALLEST_BATCH:
+        batch //= 2
+        yield {"batch_size": batch}, "fewer examples per step"
 
 
 def chunk(requested: Mapping[str, Any], usual: int, entities: int | None) -> int:

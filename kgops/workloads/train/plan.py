@@ -21,7 +21,6 @@ from kgops.workloads.plan import (
     RECORD,
     RESUME_CHECKPOINT,
     SCORE_PASSES,
-    SMALLEST_BATCH,
     Count,
     DiskUse,
     Fallbacks,
@@ -31,8 +30,8 @@ from kgops.workloads.plan import (
     Step,
     StepTime,
     chunk,
-    halved,
     other_precisions,
+    smaller_batches,
     smaller_chunks,
     spilled,
     timed,
@@ -160,7 +159,7 @@ class TrainFallbacks(Fallbacks):
                 yield {"compile": "off"}, "torch.compile takes memory"
             yield from self._lower_precision(now)
         else:
-            yield from halved("batch_size", now["batch_size"], SMALLEST_BATCH, "fewer examples per step")
+            yield from smaller_batches(now)
 
 
 class PyKEENFallbacks(Fallbacks):
@@ -171,7 +170,7 @@ class PyKEENFallbacks(Fallbacks):
 
     def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
         if effect == "changes results":
-            yield from halved("batch_size", now["batch_size"], SMALLEST_BATCH, "fewer examples per step")
+            yield from smaller_batches(now)
 
 
 _TRAINING_IN_RECORD = 4 << 10  # beside that: configuration, history and more events
