@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kgops.jobs.events import is_metric
@@ -50,9 +50,7 @@ def write(
     manifest = Manifest(tuple(files), metrics)
     path.parent.mkdir(exist_ok=True)
     body = {
-        "files": [
-            {"path": f.path, "kind": f.kind, "sha256": f.sha256, "bytes": f.bytes} for f in manifest.files
-        ],
+        "files": [asdict(file) for file in manifest.files],
         "metrics": {name: value for name, value in metrics.items() if is_metric(value)},
         "owner": written_by or os.environ.get(OWNER),
     }

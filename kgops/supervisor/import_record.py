@@ -93,7 +93,7 @@ def enter(
     """Commits a staged run: numbers and names its folder, and inserts its rows by `put(conn, name, number)`."""
     with ExitStack() as until_committed, transaction(conn):
         number = max(runs.next_number(conn), pending.highest_number(home) + 1)
-        while (name := _unused_name(home, folder_name(number, run["workload"], run["label"]))) is None:
+        while os.path.lexists(home.runs / (name := folder_name(number, run["workload"], run["label"]))):
             number += 1
         until_committed.enter_context(pending.announce(home, name, "launch"))
         until_committed.push(lambda kind, *_: _undo_rename(kind, home.runs / name, staged.path))
@@ -142,11 +142,6 @@ def _sweep(home: Home) -> None:
         if lock is not None:
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
-
-
-def _unused_name(home: Home, name: str) -> str | None:
-    """The name, or None if a folder has it already."""
-    return None if os.path.lexists(home.runs / name) else name
 
 
 def _undo_rename(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:
