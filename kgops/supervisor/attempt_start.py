@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +66,7 @@ class Beginning:
             identity = None
             try:
                 for _ in range(_GATES):
-                    pid = _fork(report_wait)
+                    pid = gate.fork_patiently(report_wait)
                     if pid == 0:
                         os.close(opener)
                         gate.run_gate(start, opening, lock)
@@ -141,15 +140,3 @@ class Beginning:
             GPU_BUDGET: str((plan.forecast or {}).get("gpu_budget_mib") or ""),
             **({} if self.gpu is None else {"CUDA_VISIBLE_DEVICES": self.gpu}),
         }
-
-
-def _fork(report_wait: Callable[[str], bool]) -> int:
-    """Forks; retries while the machine has no process or memory to spare."""
-    while True:
-        try:
-            return os.fork()
-        except OSError as error:
-            is_temporary = error.errno in (errno.EAGAIN, errno.ENOMEM)
-            if not is_temporary or not report_wait(f"cannot create a process yet: {error.strerror}"):
-                raise
-        time.sleep(1.0)

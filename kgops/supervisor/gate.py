@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -118,8 +119,9 @@ def _run_gate(start: Start, opening: int, worker_lock: int) -> None:
         _write_exit(start, code=COULD_NOT_START, why=f"cannot mark the attempt as begun: {error.strerror}")
         os._exit(COULD_NOT_START)
     gate_mib = host_memory_mib([os.getpid()]) or 0.0
+    tries_left = iter(range(_FORK_TRIES - 1))
     try:
-        worker = fork_patiently(tries=_FORK_TRIES)
+        worker = fork_patiently(lambda why: next(tries_left, None) is not None)
     except OSError as error:
         _write_exit(start, code=COULD_NOT_START, why=f"cannot create the worker process: {error.strerror}")
         os._exit(COULD_NOT_START)
@@ -196,14 +198,15 @@ def _put_back(attempt: AttemptFolder) -> None:
     attempt.mark_begun()
 
 
-def fork_patiently(*, tries: int) -> int:
-    """os.fork, retried every second while the machine has no process or memory to spare."""
+def fork_patiently(keep_waiting: Callable[[str], bool]) -> int:
+    """os.fork, retried every second while the machine has no process or memory to spare. `keep_waiting` gets the reason
+    and returns whether to try again."""
     while True:
         try:
             return os.fork()
         except OSError as error:
-            tries -= 1
-            if error.errno not in (errno.EAGAIN, errno.ENOMEM) or tries <= 0:
+            is_temporary = error.errno in (errno.EAGAIN, errno.ENOMEM)
+            if not is_temporary or not keep_waiting(f"cannot create a process yet: {error.strerror}"):
                 raise
         time.sleep(1.0)
 
