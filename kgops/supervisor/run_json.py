@@ -45,7 +45,7 @@ def write_runs(runs: Iterator[Rows]) -> Iterator[str]:
         table = _as_table(rows)
         try:
             yield before + json.dumps(table, allow_nan=False)
-        except ValueError:  # an imported job or plan may contain NaN or infinity
+        except ValueError:  # it contains NaN or infinity
             yield before + json.dumps(finite_json(table))
         before = ",\n"
     yield "\n]}\n"
@@ -75,30 +75,11 @@ def read_runs(conn: Connection, text: bytes, source: str) -> list[Rows]:
 
 
 def _as_table(rows: Rows) -> dict[str, Any]:
-    return {
-        "run": _plain(rows.run),
-        **{name: rows.spec[name] for name in _SPEC},
-        **{name: [_plain(row) for row in rows_of_table] for name, rows_of_table in rows.tables.items()},
-        "series": [
-            {
-                "name": curve.name,
-                "step": [_number(x) for x in curve.steps],
-                "value": [_number(x) for x in curve.values],
-                "at": [_number(x) for x in curve.times],
-            }
-            for curve in rows.curves
-        ],
-    }
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _number(value) for name, value in row.items()}
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value
+    series = [
+        {"name": curve.name, "step": [*curve.steps], "value": [*curve.values], "at": [*curve.times]}
+        for curve in rows.curves
+    ]
+    return {"run": rows.run, **{name: rows.spec[name] for name in _SPEC}, **rows.tables, "series": series}
 
 
 # --- read -----------------------------------------------------------------------------------------
