@@ -116,7 +116,8 @@ def decide(facts: Facts) -> Verdict:
     if facts.out_of_memory is not None:
         if facts.fallbacks_left:
             return Verdict("out_of_memory", facts.out_of_memory, "step_down")
-        return Verdict("out_of_memory", _and_try(facts.out_of_memory, facts.last_resort), "end")
+        reason = "; ".join(filter(None, (facts.out_of_memory, facts.last_resort)))
+        return Verdict("out_of_memory", reason, "end")
     if facts.exit_code is not None:
         return Verdict("failed", _failure(facts, facts.exit_code), "end")
     if facts.exit_signal in _CRASHES:
@@ -144,10 +145,6 @@ def _failure(facts: Facts, code: int) -> str:
     if code == 0:
         return "the worker ended without a result"
     return f"exit code {code}"
-
-
-def _and_try(what: str, last_resort: str | None) -> str:
-    return what if last_resort is None else f"{what}; {last_resort}"
 
 
 def _loss(facts: Facts) -> str:

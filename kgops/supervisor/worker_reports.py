@@ -15,6 +15,7 @@ from typing import Any
 from kgops.jobs.data_digests import text_table
 from kgops.jobs.events import DATA, is_metric
 from kgops.jobs.files import ABSENT, NotAFile, open_regular
+from kgops.jobs.numbers import number_in_cell
 from storage import reports
 from storage.database import Connection
 from storage.influences import Influence, TestTriple
@@ -243,8 +244,10 @@ class LogPatterns:
             return None
         named = match.groupdict()
         groups = match.groups()
-        done = _number(named.get("done") if "done" in named else groups[0] if groups else None)
-        total = _number(named.get("total") if "total" in named else groups[1] if len(groups) > 1 else None)
+        done = number_in_cell(named.get("done") if "done" in named else groups[0] if groups else None)
+        total = number_in_cell(
+            named.get("total") if "total" in named else groups[1] if len(groups) > 1 else None
+        )
         return None if done is None else Progress(done, total)
 
     def metrics(self, line: str) -> list[tuple[str, float | None, float | None]]:
@@ -255,7 +258,7 @@ class LogPatterns:
         metrics: list[tuple[str, float | None, float | None]] = []
         for match in self._metric.finditer(line[:_MAX_LINE]):
             named = match.groupdict()
-            step = _number(named.pop("step", None))
+            step = number_in_cell(named.pop("step", None))
             if "name" in named and "value" in named:
                 named = {str(named["name"]): named["value"]}
             elif not named:
@@ -263,7 +266,7 @@ class LogPatterns:
             for name, text in named.items():
                 value = (text or "").rstrip(_BEHIND)
                 if _is_number(value):
-                    metrics.append((name, _number(value), step))
+                    metrics.append((name, number_in_cell(value), step))
                 elif value:
                     self.no_number = self.no_number or value
         return metrics
@@ -275,11 +278,3 @@ def _is_number(text: str | None) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _number(text: str | None) -> float | None:
-    """None for NaN and infinity too, which cannot be plotted."""
-    if text is None or not _is_number(text):
-        return None
-    value = float(text)
-    return value if value - value == 0 else None
