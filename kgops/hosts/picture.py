@@ -149,15 +149,8 @@ def _gpu_row(usage: GpuUsage) -> Row:
 
 def _process_row(process: GpuProcess) -> Row:
     """Without its share of a CPU, which is another one every second."""
-    return {
-        "gpu": process.gpu,
-        "pid": process.pid,
-        "user": process.user,
-        "used_mib": process.used_mib,
-        "run": process.run,
-        "started_at": process.started_at,
-        "command": process.command and process.command[:_LONGEST_COMMAND],
-    }
+    row = {name: getattr(process, name) for name in fields_of("process")}
+    return {**row, "command": process.command and process.command[:_LONGEST_COMMAND]}
 
 
 def _joined(*problems: str | None) -> str | None:
