@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from kgops.errors import BadInput, BadJob
@@ -122,7 +123,7 @@ class Stage:
     judged: bool
     epochs: int
     fresh: bool
-    weights_file: str
+    weights_file: str = "best_model.pt"
     heavier: dict[str, float] = field(default_factory=dict)
     leaves_one_out: bool = False
 
@@ -135,30 +136,15 @@ def plan_stages(flights: Sequence[Flight], settings: RegressionSettings) -> list
         split = hold_out(flights, s.validation_flight)
         first = _pretrained(flights, split.train, split.held_out, s.pretrain_flight)
         heavier = _heavier(split.train, split.held_out, s, first)
-        common = {"scaled_by": split.train, "held_out": split.held_out, "epochs": s.epochs}
+        stage = partial(Stage, scaled_by=split.train, held_out=split.held_out, epochs=s.epochs)
         if s.pretrain:
+            file = "pretrained_model.pt"
             stages.append(
-                Stage(
-                    "pretrain",
-                    flights=(first,),
-                    judged=not s.final,
-                    fresh=True,
-                    weights_file="pretrained_model.pt",
-                    **common,  # type: ignore[arg-type]
-                )
+                stage("pretrain", flights=(first,), judged=not s.final, fresh=True, weights_file=file)
             )
         if s.final:
-            stages.append(
-                Stage(
-                    "final",
-                    flights=split.train,
-                    judged=True,
-                    fresh=not s.pretrain,
-                    weights_file="best_model.pt",
-                    heavier=heavier,
-                    **common,  # type: ignore[arg-type]
-                )
-            )
+            whole = stage("final", flights=split.train, judged=True, fresh=not s.pretrain, heavier=heavier)
+            stages.append(whole)
     if s.loo:
         for split in leave_one_out(flights):
             name = split.held_out.name
