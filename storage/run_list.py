@@ -53,15 +53,11 @@ def page(
     """
     order = _Order.by(sort, metric, descending)
     where, values = _conditions(conn, wanted)
-    if after is not None and order.column == "run.id":
-        clause, bound = order.behind(after, is_null=False)
-        where.append(clause)
-        values += bound
-    elif after is not None:
+    if after is not None:
         row = conn.execute(order.value, (*order.bound, after)).fetchone()
-        if row is None:
+        if row is None and order.column != "run.id":
             return []
-        clause, bound = order.behind(after, is_null=row[0] is None)
+        clause, bound = order.behind(after, is_null=row is not None and row[0] is None)
         where.append(clause)
         values += bound
     clause = " WHERE " + " AND ".join(where) if where else ""
