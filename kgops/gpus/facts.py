@@ -89,12 +89,7 @@ def facts_here(gpu_request: str | None) -> GpuFacts | None:
     read = read_within()
     wanted = WantedGpus.read(gpu_request)
     candidates = [gpu for gpu in usable(read.gpus) if gpu.problem is None and gpu.is_wanted(wanted)]
-    known = [gpu for gpu in candidates if gpu.compute_capability is not None]
-    chosen = min(
-        known,
-        key=lambda gpu: gpu.compute_capability or (0, 0),
-        default=candidates[0] if candidates else None,
-    )
+    chosen = min(candidates, key=lambda gpu: gpu.compute_capability or (99, 0), default=None)
     return None if chosen is None else facts_of_reading(chosen, read)
 
 
