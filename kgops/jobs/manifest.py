@@ -64,11 +64,7 @@ def describe(root: Path, files: Iterable[tuple[Path, str]]) -> list[ResultFile]:
 
 
 def _describe(root: Path, file: Path, kind: str) -> ResultFile:
-    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync(file)
     sync(file.parent)
     digest, size = digest_of(file)
     return ResultFile(str(file.relative_to(root)), kind, digest, size)
