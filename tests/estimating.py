@@ -170,7 +170,11 @@ def peak_live(shape: Shape, gpu: GpuFacts | None, without: Collection[str]) -> i
     """`predict`'s `live`; of what keeps to a budget without these parts."""
     if not isinstance(shape, TracinShape | ExplainShape | PredictShape):
         return predict(shape, gpu).live
-    return bounded(moments_of(shape, gpu), gpu, on_gpu=shape.on_gpu, expandable=False, without=without).live
+    moments = moments_of(shape, gpu)
+    for parts in moments.phases.values():
+        for name in without:
+            parts.pop(name, None)
+    return bounded(moments, gpu, on_gpu=shape.on_gpu, expandable=False).live
 
 
 def moments_of(shape: TracinShape | ExplainShape | PredictShape, gpu: GpuFacts | None) -> Moments:

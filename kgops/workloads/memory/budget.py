@@ -46,18 +46,13 @@ class Moments:
             self.add(phase, parts, *beside)
 
 
-def bounded(
-    moments: Moments, gpu: GpuFacts | None, *, on_gpu: bool, expandable: bool, without: Iterable[str] = ()
-) -> PeakMemory:
-    """The peak of these moments. Parts that it is `without` are left out."""
+def bounded(moments: Moments, gpu: GpuFacts | None, *, on_gpu: bool, expandable: bool) -> PeakMemory:
+    """The peak of these moments."""
     workspace = cublas_workspace(gpu.compute_capability if gpu else None) if on_gpu else 0
-    found: dict[str, Parts] = {}
-    for phase, parts in moments.phases.items():
-        found[phase] = Counter({part: size for part, size in parts.items() if part not in set(without)})
-        if (
-            on_gpu and "workspace" not in found[phase] and phase != "loading"
-        ):  # where nothing is multiplied yet
-            found[phase]["workspace"] = workspace
+    found = {phase: parts.copy() for phase, parts in moments.phases.items()}
+    for phase, parts in found.items():
+        if on_gpu and "workspace" not in parts and phase != "loading":  # where nothing is multiplied yet
+            parts["workspace"] = workspace
     phase = max(found, key=lambda name: found[name].total())
     live, reserved = found[phase].total(), found[phase].total()
     if on_gpu:
