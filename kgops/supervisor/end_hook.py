@@ -33,21 +33,18 @@ def run_end_hook(home: Home, run: Run) -> None:
     except OSError:  # its folder may be gone
         output = os.open(os.devnull, os.O_WRONLY)
     try:
-        commands, troubles = hooks_of(home)
-        for trouble in troubles:
-            log(trouble, output)
-        if "on_end" in commands:
+        if command := read_hook(home, "on_end", output):
             # Not waited for: a run's end must not depend on it.
-            start_hook(commands["on_end"], facts_of(run, home), output=output)
+            start_hook(command, facts_of(run, home), output=output)
     finally:
         os.close(output)
 
 
-def read_hook(home: Home, name: str) -> list[str] | None:
+def read_hook(home: Home, name: str, output: int = 2) -> list[str] | None:
     """The command of this name in the home's hooks.toml. What is wrong with the file is logged."""
     commands, troubles = hooks_of(home)
     for trouble in troubles:
-        log(trouble)
+        log(trouble, output)
     return commands.get(name)
 
 

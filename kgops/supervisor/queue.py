@@ -102,12 +102,13 @@ def allocation_now(
     conn: Connection | None, run: Run, gpus: tuple[GpuNow, ...] | str, needs: Needs | None = None
 ) -> Allocation:
     """What a run would get if it were accepted now, behind all waiting runs; `run` need not be recorded."""
-    active = runs.in_states(conn, runs.ACTIVE) if conn is not None else []
-    wanted: dict[str, int] = {}
-    for earlier in runs.in_states(conn, runs.WAITING) if conn is not None else []:
+    if conn is None:
+        return find_allocation(run, [], gpus, {}, needs)
+    active, wanted = runs.in_states(conn, runs.ACTIVE), dict[str, int]()
+    for earlier in runs.in_states(conn, runs.WAITING):
         if earlier.id == run.id:
             break
-        plans = needs_of(plans_by_gpu(conn, earlier)) if conn is not None else None
+        plans = needs_of(plans_by_gpu(conn, earlier))
         allocation = find_allocation(earlier, active, gpus, wanted, plans)
         if allocation.gpu is None:
             wanted = dict.fromkeys(allocation.wants, earlier.id) | wanted
