@@ -149,12 +149,11 @@ def suggest(
     requested = search.candidate({})
     if requested is None:
         return None
-    fits = search.fits(requested)
-    if fits and not thorough:
-        return Suggestion(job_size, target, requested, requested, None, (), corrections)
-    # Fastest first; memory is estimated lazily, since that takes the time.
-    exact = (changes for _, changes in search.fastest_first(search.exact_changes()))
-    chosen = requested if fits else search.first_that_fits(exact)
+    chosen: Candidate | None = requested
+    if not search.fits(requested):
+        # Fastest first; memory is estimated lazily, since that takes the time.
+        exact = (changes for _, changes in search.fastest_first(search.exact_changes()))
+        chosen = search.first_that_fits(exact)
     nearest = None if chosen is not None else search.nearest()
     if not thorough:
         return Suggestion(job_size, target, requested, chosen, nearest, (), corrections)
