@@ -43,13 +43,12 @@ def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite
     _must_have_room_to_grow(path)
     if _version(path, busy_timeout_s) != SCHEMA_VERSION:
         _migrate(path, busy_timeout_s)
-    with explained(path):
-        conn = _connect(path, "mode=rw", busy_timeout_s)
-        # FULL: with NORMAL a power cut took back the newest commits in 2 of 198 runs.
-        conn.execute("PRAGMA synchronous = FULL")
-        conn.execute("PRAGMA foreign_keys = ON")
-        conn.execute(f"PRAGMA journal_size_limit = {_LARGEST_WAL}")
-        return conn
+    conn = _connect(path, "mode=rw", busy_timeout_s)
+    # FULL: with NORMAL a power cut took back the newest commits in 2 of 198 runs.
+    conn.execute("PRAGMA synchronous = FULL")
+    conn.execute("PRAGMA foreign_keys = ON")
+    conn.execute(f"PRAGMA journal_size_limit = {_LARGEST_WAL}")
+    return conn
 
 
 def _must_have_room_to_grow(path: Path) -> None:
@@ -70,9 +69,8 @@ def open_reader(path: Path, *, busy_timeout_s: float = 5.0) -> sqlite3.Connectio
     """Opens the database read-only. Raises DatabaseMissing where there is none yet."""
     if not _is_there(path):
         raise DatabaseMissing(f"there is no database at {path} yet")
-    with explained(path):
-        conn = _open_for_reading(path, busy_timeout_s)
-        version = _version_of(conn, path)
+    conn = _open_for_reading(path, busy_timeout_s)
+    version = _version_of(conn, path)
     if version == SCHEMA_VERSION:
         return conn
     conn.close()
@@ -84,8 +82,7 @@ def open_reader(path: Path, *, busy_timeout_s: float = 5.0) -> sqlite3.Connectio
             "run any kgops command where the folder is writable: it migrates the database",
         )
     _migrate(path, busy_timeout_s)
-    with explained(path):
-        return _open_for_reading(path, busy_timeout_s)
+    return _open_for_reading(path, busy_timeout_s)
 
 
 @contextmanager
@@ -298,12 +295,11 @@ def _version(path: Path, busy_timeout_s: float) -> int:
     """The schema version; 0 where there is no database."""
     if not _is_there(path):
         return 0
-    with explained(path):
-        conn = _open_for_reading(path, busy_timeout_s)
-        try:
-            return _version_of(conn, path)
-        finally:
-            conn.close()
+    conn = _open_for_reading(path, busy_timeout_s)
+    try:
+        return _version_of(conn, path)
+    finally:
+        conn.close()
 
 
 def _version_of(conn: sqlite3.Connection, path: Path) -> int:
