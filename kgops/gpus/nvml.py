@@ -83,7 +83,7 @@ class Nvml:
         """`lists_all`: whether processes that the driver does not list are not there."""
         self._pynvml = pynvml
         self._lists_all = lists_all
-        self._count = count
+        self._count = count  # lost ones included
         self._identities: dict[int, _Identity] = {}
         self._uuids: dict[int, str] = {}
         self._power_limits: dict[int, tuple[float, int | None]] = {}
@@ -109,11 +109,6 @@ class Nvml:
     def abandon(self) -> None:
         """Makes a reading in another thread end before its next driver call, with `ReadingAbandoned`."""
         self._abandoned = True
-
-    @property
-    def count(self) -> int:
-        """GPUs the driver found when it was opened, lost ones included."""
-        return self._count
 
     def driver_version(self) -> str | None:
         version = self._ask_system(self._pynvml.nvmlSystemGetDriverVersion)
@@ -148,7 +143,7 @@ class Nvml:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         except pynvml.NVMLError as error:
             raise _GpuGone(problem_of(pynvml, error)) from None
-        uuid, name = self._uuid(handle), self._name(handle)
+        uuid, name = self._names(handle)
         if uuid is not None:
             self._uuids[index] = uuid
         capability = self._ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
@@ -191,15 +186,12 @@ class Nvml:
             if handle is None:
                 continue  # a place that no slice was made in
             processes, memory = self._processes(handle, for_people), self._memory(handle)
-            yield SliceReading(slot, self._uuid(handle), self._name(handle), **memory, processes=processes)
+            yield SliceReading(slot, *self._names(handle), **memory, processes=processes)
 
-    def _uuid(self, handle: Any) -> str | None:
-        uuid = self._ask(self._pynvml.nvmlDeviceGetUUID, handle)
-        return None if uuid is None else str(uuid)
-
-    def _name(self, handle: Any) -> str | None:
-        name = self._ask(self._pynvml.nvmlDeviceGetName, handle)
-        return None if name is None else str(name)
+    def _names(self, handle: Any) -> tuple[str | None, str | None]:
+        """UUID and name of a GPU or slice."""
+        pynvml = self._pynvml
+        return self._ask(pynvml.nvmlDeviceGetUUID, handle), self._ask(pynvml.nvmlDeviceGetName, handle)
 
     def _memory(self, handle: Any) -> dict[str, Any]:
         """Of a GPU or slice, by the names of a reading."""
