@@ -15,6 +15,7 @@ from kgops.maths.models.vectors import VectorModel
 from kgops.maths.train.batches import Batch
 from kgops.maths.train.losses import EntityLoss, ScoreKernels
 from kgops.maths.train.penalties import Penalties
+from kgops.workloads.train.options import TRAIN_ROWS_AT_ONCE
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -83,12 +84,11 @@ class Layers:
         dtype: torch.dtype,
         wrap: Wrap,
         *,
-        rows_at_once: int,
         recompute: bool,
     ) -> None:
         self._front, self._finish = wrap(model.normed_image), wrap(model.finish)
         self._encoder = FusedEncoder(
-            model, buffers, dtype=dtype, rows_at_once=rows_at_once, recompute=recompute, wrap=wrap
+            model, buffers, dtype=dtype, rows_at_once=TRAIN_ROWS_AT_ONCE, recompute=recompute, wrap=wrap
         )
         norms = (model.input_norm, model.output_norm)
         # Autograd adds to these gradients, so they are zeroed.
@@ -149,7 +149,6 @@ class TrainStep:
         *,
         penalties: Penalties | None = None,
         recompute: bool = False,
-        rows_at_once: int = 256,
         compiler: Compiler | None = None,
         compiled_size: int = 0,
     ) -> None:
@@ -164,9 +163,7 @@ class TrainStep:
             grad_of(parameter)
         self._layers: Layers | NoLayers
         if isinstance(model, ConvE):
-            self._layers = Layers(
-                model, self.buffers, loss.dtype, small, rows_at_once=rows_at_once, recompute=recompute
-            )
+            self._layers = Layers(model, self.buffers, loss.dtype, small, recompute=recompute)
         else:
             assert isinstance(model, VectorModel)
             self._layers = NoLayers(model, small)
