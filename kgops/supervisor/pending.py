@@ -24,7 +24,8 @@ from storage import runs
 from storage.database import Connection
 
 Work = Literal["launch", "resume", "delete"]
-_SUFFIXES: dict[str, Work] = {".new": "launch", ".resume": "resume", ".delete": "delete"}
+_SUFFIXES: dict[Work, str] = {"launch": ".new", "resume": ".resume", "delete": ".delete"}
+_WORKS = {suffix: work for work, suffix in _SUFFIXES.items()}
 # A command that recovers runs may briefly hold a fresh marker's lock, because it looked abandoned.
 _LOCK_WAIT_S = 10.0
 _NUMBERED = re.compile(r"(?:\.new-)?([0-9]{4,12})-")
@@ -47,7 +48,7 @@ class Abandoned:
 @contextmanager
 def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
     """Creates the marker for the duration of the work; the marker stays if the work fails."""
-    path = home.pending / (folder + _suffix(work))
+    path = home.pending / (folder + _SUFFIXES[work])
     lock = locks.take(path, patience_s=_LOCK_WAIT_S)
     if lock is None:
         raise Unavailable(f"{path} is locked by another process", "try again in a moment")
@@ -64,14 +65,14 @@ def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
 
 def move_here(home: Home, folder: str) -> Path:
     """Moves the run's folder into `pending/` and returns its path. Its supervisor lock must be held."""
-    target = home.pending / (folder + _suffix("delete"))
+    target = home.pending / (folder + _SUFFIXES["delete"])
     (home.runs / folder).rename(target)
     _sync_both(home)  # before its row goes: a power cut must not leave a folder without one
     return target
 
 
 def move_back(home: Home, folder: str) -> None:
-    (home.pending / (folder + _suffix("delete"))).rename(home.runs / folder)
+    (home.pending / (folder + _SUFFIXES["delete"])).rename(home.runs / folder)
     _sync_both(home)
 
 
@@ -85,21 +86,21 @@ def _sync_both(home: Home) -> None:
 
 def is_anything(home: Home) -> bool:
     """Whether any launch, resume or deletion is in progress or abandoned."""
-    return any(Path(name).suffix in _SUFFIXES for name in _names(home.pending))
+    return any(Path(name).suffix in _WORKS for name in _names(home.pending))
 
 
 def is_being_launched(home: Home, folder: str) -> bool:
-    return locks.is_held(home.pending / (folder + _suffix("launch")))
+    return locks.is_held(home.pending / (folder + _SUFFIXES["launch"]))
 
 
 def is_being_deleted(home: Home, folder: str) -> bool:
-    return os.path.lexists(home.pending / (folder + _suffix("delete")))
+    return os.path.lexists(home.pending / (folder + _SUFFIXES["delete"]))
 
 
 def abandoned(home: Home) -> Iterator[Abandoned]:
     """Yields one at a time, so that a failure holds no lock of the others."""
     for path in sorted(home.pending / name for name in _names(home.pending)):
-        work = _SUFFIXES.get(path.suffix)
+        work = _WORKS.get(path.suffix)
         if work is None:
             continue
         if work == "delete" and path.is_symlink():  # as an older kgops left it; it needs no lock
@@ -137,7 +138,7 @@ def folders_past_the_record(home: Home, conn: Connection, *, at_most: int = 5) -
         for name in _names(home.runs)
         if (number := number_of(name)) is not None
         and number >= next_number
-        and not (home.pending / (name + _suffix("launch"))).exists()
+        and not (home.pending / (name + _SUFFIXES["launch"])).exists()
     ]
     # Read again: a launch commits its row before it removes its marker, and may have done both since the first read.
     next_number = runs.next_number(conn)
@@ -147,10 +148,6 @@ def folders_past_the_record(home: Home, conn: Connection, *, at_most: int = 5) -
 def _highest(folder: Path) -> int:
     matches = (_NUMBERED.match(name) for name in _names(folder))
     return max((int(match[1]) for match in matches if match), default=0)
-
-
-def _suffix(work: Work) -> str:
-    return next(suffix for suffix, kind in _SUFFIXES.items() if kind == work)
 
 
 def _names(folder: Path) -> list[str]:
