@@ -185,11 +185,8 @@ def is_wider_on(cpuinfo: str, environment: Mapping[str, str]) -> bool:
 
 def uses_onednn(rows: int, inner: int, columns: int) -> bool:
     """Of a product of float32 matrices on a CPU."""
-    return _is_worth(rows, inner, columns) and onednn_is_wider()
-
-
-def _is_worth(rows: int, inner: int, columns: int) -> bool:
-    return rows * inner * columns >= _WORTH and rows >= _NARROW and columns >= _NARROW
+    is_worth_it = rows * inner * columns >= _WORTH and rows >= _NARROW and columns >= _NARROW
+    return is_worth_it and onednn_is_wider()
 
 
 def rounded_rows(rows: int) -> int:

@@ -280,11 +280,7 @@ def predict(
     on_gpu = shape.on_gpu
     peak = plan_of(shape.workload).peak_memory(shape, gpu, expandable=expandable)
     return MemoryEstimate(
-        peak.parts,
-        peak.phase,
-        peak.phases,
-        peak.live,
-        peak.reserved,
+        *peak,
         (_CONTEXT if context is None else context) if on_gpu else 0,
         on_gpu,
         correction,
