@@ -23,6 +23,7 @@ import torch
 
 from benchmarks.entry import run
 from benchmarks.measure import Line, Silent, store, table
+from benchmarks.train_step import Contender, PykeenStep, measure
 from kgops.experiments.fingerprint import fingerprint
 from kgops.gpus.facts import cuda_problem
 from kgops.jobs.numbers import finite_number
@@ -33,8 +34,7 @@ from kgops.maths.train.acceleration import AcceleratedStep
 from kgops.maths.train.batches import Batches
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings, resolve_precision
-from kgops.maths.trials import train_step
-from kgops.maths.trials.train_step import Contender, measure, synthetic
+from kgops.maths.trials.train_step import forever, synthetic
 from kgops.workloads.graphs.counts import counted_table
 from kgops.workloads.train.models import ConvEConfig
 
@@ -171,7 +171,7 @@ class OurStep:
         )
         with self.take.stream():
             self.take.prepare(next(self.batches.epoch(0)))
-        self._source = train_step.forever(self.batches.epoch)
+        self._source = forever(self.batches.epoch)
 
     def steps(self, count: int = STEPS) -> None:
         self.precision.apply()  # a global setting of torch, which other variants have changed
@@ -238,7 +238,7 @@ def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool)
 
 def _pykeen(graph: Graph, batch: int, patched: bool) -> Contender:
     config = ConvEConfig(graph.num_entities, graph.num_relations)
-    rival = train_step.PykeenStep(graph, config, batch, patched=patched, device="cuda")
+    rival = PykeenStep(graph, config, batch, patched=patched, device="cuda")
     few = STEPS if patched else 3
 
     def take() -> None:

@@ -22,9 +22,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch.func import functional_call, grad, vmap
 
 from benchmarks.entry import run
 from benchmarks.measure import Line, Silent, finish, quietness
+from benchmarks.train_step import Contender, measure
 from kgops.jobs.numbers import finite_number
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.maths.graphs.triples import Graph, read_graph
@@ -33,8 +35,8 @@ from kgops.maths.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.maths.tracin.scan import AllScores, TopTriples, scan
 from kgops.maths.train.batches import query_rows
-from kgops.maths.trials.tracin_variants import model_of, one_by_one, pykeen_model, vectorised
-from kgops.maths.trials.train_step import Contender, measure
+from kgops.maths.trials.tracin import model_of
+from kgops.maths.trials.train_step import pykeen_model
 from kgops.planning.resolve import TRACIN_KERNELS
 
 COMMAND = "python -m benchmarks.tracin"
@@ -152,6 +154,71 @@ def others(
             lambda triples: [loop(triples) for loop in alone],
             1,
         )
+
+
+def one_by_one(
+    parameters: list[torch.nn.Parameter],
+    scores_of: Callable[[torch.Tensor], torch.Tensor],
+    loss: TracinLoss,
+    tests: torch.Tensor,
+) -> Callable[[torch.Tensor], object]:
+    """One backward pass per triple; the gradients of the test triples are kept."""
+
+    def gradient(row: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        value = _value(scores_of(row), row, loss)
+        grads = torch.autograd.grad(value, parameters, allow_unused=True)
+        return tuple(g for g in grads if g is not None)
+
+    kept = [gradient(row) for row in query_rows(tests, True)]
+
+    def work(triples: torch.Tensor) -> torch.Tensor:
+        scores = torch.empty(len(kept), len(triples))
+        for j, row in enumerate(query_rows(triples, True)):
+            row_gradients = gradient(row)
+            for i, other in enumerate(kept):
+                scores[i, j] = sum(float((a * b).sum()) for a, b in zip(row_gradients, other, strict=True))
+        return scores
+
+    return work
+
+
+def vectorised(model: ConvE, loss: TracinLoss, tests: torch.Tensor) -> Callable[[torch.Tensor], object]:
+    """Per-sample gradients by torch.func.vmap, eight triples at once."""
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def value(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+        return _value(functional_call(model, weights, (row[:1], row[1:2]))[0], row, loss)
+
+    gradients = vmap(grad(value), in_dims=(None, 0))
+
+    def flat(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        per_row: dict[str, torch.Tensor] = gradients(parameters, rows)
+        return {name: g.flatten(1) for name, g in per_row.items()}
+
+    blocks: tuple[torch.Tensor, ...] = torch.split(query_rows(tests, True), 8)
+    kept = [flat(block) for block in blocks]
+
+    def work(triples: torch.Tensor) -> torch.Tensor:
+        columns = []
+        for block in torch.split(query_rows(triples, True), 8):
+            row_gradients = flat(block)
+            tiles = [
+                torch.stack([other[name] @ row_gradients[name].t() for name in row_gradients]).sum(0)
+                for other in kept
+            ]
+            columns.append(torch.cat(tiles))
+        return torch.cat(columns, dim=1)
+
+    return work
+
+
+def _value(scores: torch.Tensor, row: torch.Tensor, loss: TracinLoss) -> torch.Tensor:
+    """The loss of one triple, given its scores of all entities."""
+    at_tail = scores.gather(0, row[2:])[0]
+    if loss.kind == "target":
+        return torch.nn.functional.softplus(-at_tail)
+    mean: torch.Tensor = (torch.nn.functional.softplus(scores).sum() - at_tail) / len(scores)
+    return mean
 
 
 # --- batches and whole graphs ---------------------------------------------------------------------

@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 def _step(key: str, subject: str, flags: list[str], targets: _Targets) -> list[Line]:
     flags += [] if "shipped" in targets else ["--without-shipped"]
     flags += [] if "patched" in targets else ["--ours-only"]
-    rows = {row["name"]: row for row in json.loads(_run("kgops.maths.trials.train_step", *flags))}
+    rows = {row["name"]: row for row in json.loads(_run("benchmarks.train_step", *flags))}
     ours = rows[OURS]
     lines = [
         Line(f"{key}_ms", f"{subject}: a step of kgops, best", "ms", (ours["best_ms"],)),
@@ -121,7 +121,7 @@ def _where_amx(target: float | None) -> float | None:
 
 
 def _run(module: str, *flags: str) -> str:
-    command = [PYTHON, "-P", "-m", module, *flags]
+    command = [PYTHON, "-m", module, *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -2,7 +2,7 @@
 
     influence(z, z') = Σ over checkpoints of η · ⟨∇ loss(w; z), ∇ loss(w; z')⟩
 
-Shares only the definition of the loss with the factored method.
+Shares only the targets of the loss with the factored method.
 """
 
 from __future__ import annotations
@@ -10,9 +10,29 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import torch
+from torch.nn import functional as F
 
 from kgops.maths.models.entity_model import EntityModel
-from kgops.maths.tracin.loss import TracinLoss, row_loss
+from kgops.maths.tracin.loss import TracinLoss
+
+
+def row_loss(scores: torch.Tensor, row: torch.Tensor, loss: TracinLoss) -> torch.Tensor:
+    """The loss of one (head, relation row, tail), given its scores of all entities."""
+    if loss.kind == "target":
+        return F.softplus(-scores[row[2]])
+    if loss.kind == "logit":
+        return -scores[row[2]]
+    n, s = len(scores), loss.smoothing
+    positives = row[2:] if loss.known is None else loss.known.positives(row[None])[1]
+    labels = torch.zeros_like(scores)
+    if loss.kind == "bce":
+        negative, positive = loss.targets(n)
+        labels += negative
+        labels[positives] = positive
+        return F.binary_cross_entropy_with_logits(scores, labels)
+    labels += s / n
+    labels[positives] += (1 - s) / len(positives)
+    return F.cross_entropy(scores, labels)
 
 
 def loss_gradient(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch.nn import functional as F
 
 from kgops.errors import BadInput
 from kgops.maths.train.losses import ALL, SMOOTHED_OVER
@@ -91,25 +90,6 @@ class TracinLoss:
 TARGET = TracinLoss("target")
 LOGIT = TracinLoss("logit")
 ONE_TO_N = TracinLoss("bce")
-
-
-def row_loss(scores: torch.Tensor, row: torch.Tensor, loss: TracinLoss) -> torch.Tensor:
-    """The loss of one (head, relation row, tail), given its scores of all entities."""
-    if loss.kind == "target":
-        return F.softplus(-scores[row[2]])
-    if loss.kind == "logit":
-        return -scores[row[2]]
-    n, s = len(scores), loss.smoothing
-    positives = row[2:] if loss.known is None else loss.known.positives(row[None])[1]
-    labels = torch.zeros_like(scores)
-    if loss.kind == "bce":
-        negative, positive = loss.targets(n)
-        labels += negative
-        labels[positives] = positive
-        return F.binary_cross_entropy_with_logits(scores, labels)
-    labels += s / n
-    labels[positives] += (1 - s) / len(positives)
-    return F.cross_entropy(scores, labels)
 
 
 def trained_loss(recorded: Mapping[str, Any], train_rows: torch.Tensor, relation_rows: int) -> TracinLoss:

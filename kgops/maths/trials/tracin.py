@@ -36,7 +36,7 @@ from kgops.maths.train.settings import TrainSettings, cpu_has_bf16
 from kgops.maths.train.step import TrainStep
 from kgops.maths.trials import train_step
 from kgops.maths.trials.interleaved import read_arguments, run_trials
-from kgops.maths.trials.tracin_variants import model_of, pykeen_model
+from kgops.maths.trials.train_step import pykeen_model
 from kgops.maths.trials.variants import (
     Trial,
     TrialResult,
@@ -47,6 +47,7 @@ from kgops.maths.trials.variants import (
     needs_a_gpu,
     run,
 )
+from kgops.workloads.train.models import ConvEConfig
 
 LAST_LAYERS = 2
 KGOPS_PASSES = 4
@@ -298,6 +299,15 @@ def local_graph(entities: int, relations: int = 20) -> Graph:
     triples = torch.stack([heads, kinds, (heads + steps) % entities], dim=1)
     names = [Vocabulary.of(map(str, range(n))) for n in (entities, relations)]
     return Graph(triples, triples[:0], triples[:0], names[0], names[1])
+
+
+def model_of(graph: Graph, dim: int) -> ConvE:
+    """Untrained: a score's cost does not depend on the weights."""
+    torch.manual_seed(0)
+    config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=dim)
+    if dim == 32:  # the group's image size
+        config = replace(config, embedding_height=8, embedding_width=4)
+    return ConvE(config).eval()
 
 
 def trained(graph: Graph, dim: int, steps: int) -> ConvE:

@@ -10,11 +10,12 @@ import pytest
 import torch
 from pykeen import models
 from pykeen.triples import TriplesFactory
+from sequential_tracin import row_loss
 
 from kgops.errors import BadInput
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.engines import engine_for
-from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss, row_loss
+from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
 from kgops.maths.tracin.models import chosen_parameters, last_layers
 from kgops.maths.tracin.scan import AllScores, scan, self_influence
 from kgops.maths.train.batches import inverse_triples
