@@ -16,7 +16,7 @@ from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Training, training_of
 from kgops.maths.tracin.loss import TARGET, TracinLoss
 from kgops.maths.tracin.models import last_layers
-from kgops.maths.tracin.scan import TopTriples, scan
+from kgops.maths.tracin.scan import Scoring, TopTriples
 from kgops.maths.train.evaluate import KnownAnswers
 from kgops.maths.train.settings import TrainSettings
 
@@ -66,7 +66,7 @@ class Explained:
         """Rows of the training triples with the highest scores: (predictions, ranked)."""
         top = TopTriples(min(_RANKED, len(self.graph.train)))
         checkpoint = TracinCheckpoint(self.model, 1.0)
-        scan([checkpoint], loss, self.graph.train, self.drawn, top, settings=how, names=names)
+        Scoring([checkpoint], loss, how, names)(self.graph.train, self.drawn, top)
         return top.proponents[1]
 
 

@@ -25,7 +25,7 @@ from kgops.maths.tracin.checkpoint_set import find_checkpoints, load_checkpoint
 from kgops.maths.tracin.curvature import training_of
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.maths.tracin.retraining import FitAgain, Journal, Retraining
-from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.tracin.scan import AllScores, Scoring
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.maths.train.loop import fit
 from kgops.maths.train.losses import ALL, SMOOTHED_OVER
@@ -150,8 +150,8 @@ def _scan(
     how: Settings,
 ) -> Callable[[], torch.Tensor]:
     def scores() -> torch.Tensor:
-        sink = AllScores(len(drawn), len(train), like=checkpoints[0].model.entities)
-        scan(checkpoints, loss, train, drawn, sink, settings=how)
+        sink = AllScores(len(drawn), len(train))
+        Scoring(checkpoints, loss, how)(train, drawn, sink)
         return sink.scores
 
     return scores

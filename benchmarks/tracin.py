@@ -33,7 +33,7 @@ from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss
-from kgops.maths.tracin.scan import AllScores, TopTriples, scan
+from kgops.maths.tracin.scan import AllScores, Scoring, TopTriples
 from kgops.maths.train.batches import query_rows
 from kgops.maths.trials.tracin import model_of
 from kgops.maths.trials.train_step import pykeen_model
@@ -236,8 +236,8 @@ def filtered_batch(graph: Graph, model: ConvE, name: str) -> list[Line]:
         rows = [near.select(int(h), int(t), how) for h, _, t in tests]
         union = torch.unique(torch.cat(rows))
         between = time.perf_counter()
-        sink = AllScores(len(tests), len(union), like=model.entities)
-        scan([TracinCheckpoint(model, 1.0)], LOSSES[name], graph.train[union], tests, sink)
+        sink = AllScores(len(tests), len(union))
+        Scoring([TracinCheckpoint(model, 1.0)], LOSSES[name])(graph.train[union], tests, sink)
         for i, own in enumerate(rows):
             sink.scores[i, torch.searchsorted(union, own)].abs().argsort(descending=True)
         filtering.append(between - begin)
@@ -261,14 +261,8 @@ def whole(graph: Graph, model: ConvE, share: float) -> list[Line]:
     os.environ.update(TRACIN_KERNELS)
     many = max(1, round(share * len(graph.test)))
     begin = time.perf_counter()
-    scan(
-        [TracinCheckpoint(model, 1.0)],
-        ONE_TO_N,
-        graph.train,
-        graph.test[:many],
-        TopTriples(TOP),
-        settings=Settings(block=512, tests_at_once=AT_ONCE),
-        report=Silent(),
+    Scoring([TracinCheckpoint(model, 1.0)], ONE_TO_N, Settings(block=512, tests_at_once=AT_ONCE))(
+        graph.train, graph.test[:many], TopTriples(TOP), report=Silent()
     )
     seconds = time.perf_counter() - begin
     pairs = many * len(graph.train)

@@ -16,8 +16,7 @@ from driving import Console
 from kgops.jobs.bundled import BUNDLED
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.tracin.blocks import rows_of
-from kgops.maths.tracin.scan import ordered_blocks
-from kgops.maths.train.batches import Batches
+from kgops.maths.train.batches import Batches, lexicographic
 from kgops.workloads.graphs.counts import PUBLISHED, Counts, counts_of, sizes_of
 from kgops.workloads.job_files import read_job
 from kgops.workloads.shared_options import LARGEST_GROUP
@@ -91,7 +90,8 @@ def test_queries_of_a_block_are_those_that_tracin_finds_in_it(tmp_path: Path, bo
     model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=8))
     for size in (32, 256, 600, 5000):
         blocks = [
-            rows_of(model, block.triples, both_directions) for block in ordered_blocks(graph.train, size)
+            rows_of(model, graph.train[ids], both_directions)
+            for ids in torch.split(lexicographic(graph.train), size)
         ]
         found = [len(torch.unique(rows[:, :2], dim=0)) for rows in blocks]
         predicted = counts.groups.in_block(size, both_directions=both_directions)

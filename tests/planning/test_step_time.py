@@ -25,7 +25,7 @@ from kgops.maths.predict.scores import scorer_of
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss
-from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.tracin.scan import AllScores, Scoring
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.planning.memory_estimate import JobSize, Measured, TimeCorrection, job_size_of
@@ -153,8 +153,8 @@ def test_a_block_of_tracin_launches_what_was_planned(loss: TracinLoss, nations: 
     def trace(block: int) -> None:
         points = [TracinCheckpoint(model, 0.1)]
         scores = torch.zeros(8, len(nations.train), device="cuda")
-        sink = AllScores(8, len(nations.train), like=model.entities, out=scores)
-        scan(points, loss, nations.train, nations.test[:8], sink, settings=replace(Settings(), block=block))
+        sink = AllScores(8, len(nations.train), out=scores)
+        Scoring(points, loss, replace(Settings(), block=block))(nations.train, nations.test[:8], sink)
 
     trace(256)
     few, many = launched(partial(trace, 256)), launched(partial(trace, 64))

@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kgops.maths.tracin.attribution import Scoring
-from kgops.maths.tracin.models import facts_of
-from kgops.maths.tracin.scan import AllScores
+from kgops.maths.tracin.scan import AllScores, Scoring
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.tracin.options import TRACIN_AGREEMENT_TESTS, TRACIN_AGREEMENT_TRAINS
 
@@ -135,6 +133,6 @@ def report_agreement(
 def _scores(
     scoring: Scoring, train: torch.Tensor, tests: torch.Tensor, stop: Callable[[], bool]
 ) -> torch.Tensor:
-    sink = AllScores(len(tests), len(train), like=facts_of(scoring.checkpoints[0].model).like)
+    sink = AllScores(len(tests), len(train))
     scoring(train, tests, sink, None, stop)
     return sink.scores

@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
-from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.finished_tests import FinishedTest, FinishedTests
-from kgops.maths.tracin.loss import TracinLoss
-from kgops.maths.tracin.scan import AllScores, Sink, TopTriples, scan
+from kgops.maths.tracin.scan import AllScores, Sink, TopTriples
 from kgops.maths.tracin.test_triples import TestTriple
-from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Report
 from kgops.workloads.tracin.options import LARGEST_ALL_SCORES, TRACIN_TESTS
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """Scores all pairs of training and test triples, summed over the checkpoints."""
-
-    checkpoints: Sequence[TracinCheckpoint]
-    loss: TracinLoss
-    settings: Settings
-    names: Collection[str] | None = None  # parameters whose gradients count; None: all
-    cleanup: MemoryCleanup = OFF
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.checkpoints[0].model.parameters()).device
-
-    def __call__(
-        self,
-        train: torch.Tensor,
-        tests: torch.Tensor,
-        sink: Sink,
-        report: Report | None,
-        stop: Callable[[], bool],
-    ) -> None:
-        scan(
-            self.checkpoints,
-            self.loss,
-            train,
-            tests,
-            sink,
-            settings=self.settings,
-            names=self.names,
-            report=report,
-            stop_requested=stop,
-            cleanup=self.cleanup,
-        )
-
 
 Scorer = Callable[[torch.Tensor, torch.Tensor, Sink, "Report | None", Callable[[], bool]], None]
 
@@ -157,33 +116,13 @@ def _score_candidates(
             FinishedTest(test.number, own, torch.full((len(own),), torch.nan), len(own))
             for test, own in zip(tests, rows, strict=True)
         ]
-    sink = _LazyScores(len(tests), len(union))
+    sink = AllScores(len(tests), len(union))
     scorer(train[union], ids, sink, report, stop)
     finished = []
     for i, (test, own) in enumerate(zip(tests, rows, strict=True)):
         scores = sink.scores[i, torch.searchsorted(union, own)]
         finished.append(_finished(test, own, scores, len(own), top_k))
     return finished
-
-
-class _LazyScores:
-    """All scores, in the dtype of the first block."""
-
-    def __init__(self, tests: int, trains: int) -> None:
-        self._shape = tests, trains
-        self._all: AllScores | None = None
-
-    def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None:
-        self._all = self._all or AllScores(*self._shape, like=scores)
-        self._all.add(first, ids, scores)
-
-    def finish(self) -> None:
-        pass
-
-    @property
-    def scores(self) -> torch.Tensor:
-        assert self._all is not None
-        return self._all.scores
 
 
 def _finished(

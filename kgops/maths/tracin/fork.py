@@ -18,7 +18,7 @@ from kgops.jobs.files import write_durably
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary
-from kgops.maths.tracin.attribution import Scoring
+from kgops.maths.tracin.scan import Scoring
 from kgops.maths.tracin.shards import Shards, ShardWorker
 from kgops.maths.tracin.work import Work
 from kgops.maths.train.checkpoints import read_saved

@@ -22,10 +22,10 @@ import torch
 from kgops.errors import Interrupted, KgopsError
 from kgops.jobs import events
 from kgops.jobs.job import Job
-from kgops.maths.tracin.attribution import Scoring, tiles
+from kgops.maths.tracin.attribution import tiles
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.fork import ForkedProcess, Forking, job_file, publish_shared_input, read_shared_graph
-from kgops.maths.tracin.scan import Sink
+from kgops.maths.tracin.scan import Scoring, Sink
 from kgops.maths.tracin.shards import (
     DEVICE,
     FOLDER,

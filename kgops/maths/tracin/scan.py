@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
@@ -47,18 +47,23 @@ class Sink(Protocol):
 
 
 class AllScores:
-    """All scores (tests, trains), in memory or in `out`, which may be memory-mapped."""
+    """All scores (tests, trains) in the dtype of the first block, in memory or in `out`, which may be memory-mapped."""
 
-    def __init__(
-        self, tests: int, trains: int, *, like: torch.Tensor, out: torch.Tensor | None = None
-    ) -> None:
-        self.scores = torch.zeros(tests, trains, dtype=like.dtype) if out is None else out
+    def __init__(self, tests: int, trains: int, *, out: torch.Tensor | None = None) -> None:
+        self._shape, self._all = (tests, trains), out
 
     def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None:
-        self.scores[first : first + len(scores), ids.to(self.scores.device)] = scores.to(self.scores)
+        if self._all is None:
+            self._all = torch.zeros(self._shape, dtype=scores.dtype)
+        self._all[first : first + len(scores), ids.to(self._all.device)] = scores.to(self._all)
 
     def finish(self) -> None:
         pass
+
+    @property
+    def scores(self) -> torch.Tensor:
+        assert self._all is not None
+        return self._all
 
 
 class TopTriples:
@@ -125,9 +130,65 @@ ALL = Share()
 
 
 @dataclass(frozen=True)
-class Block:
-    ids: torch.Tensor
-    triples: torch.Tensor
+class Scoring:
+    """Scores all pairs of training and test triples, summed over the checkpoints."""
+
+    checkpoints: Sequence[TracinCheckpoint]
+    loss: TracinLoss
+    settings: Settings = field(default_factory=Settings)
+    names: Collection[str] | None = None  # parameters whose gradients count; None: all
+    cleanup: MemoryCleanup = OFF
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.checkpoints[0].model.parameters()).device
+
+    def __call__(
+        self,
+        train: torch.Tensor,
+        tests: torch.Tensor,
+        sink: Sink,
+        report: Report | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        Scanner(self, train).scan(tests, sink, report=report, stop_requested=stop)
+
+    def self_influence(
+        self,
+        triples: torch.Tensor,
+        report: Report | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> torch.Tensor:
+        """influence(z, z) of every triple, in the order given."""
+        engines, facts = self.engines(), facts_of(self.checkpoints[0].model)
+        check_ids(facts, triples, "training")
+        triples = triples.to(facts.like.device)
+        out = facts.like.new_zeros(len(triples))
+        progress = None if report is None else Progress(report, "self-influence", "triples")
+        done = 0
+        for ids in torch.split(lexicographic(triples), self.settings.block):
+            _stop_if(stop, done, len(triples))
+            block = triples[ids]
+            for engine in engines:
+                out[ids] += engine.self_scores(block)
+            done += len(ids)
+            self.cleanup.after_step()
+            if progress is not None:
+                progress(done, len(triples))
+        return out
+
+    def engines(self) -> list[AnyEngine]:
+        """Of each checkpoint."""
+        if not self.checkpoints:
+            raise BadInput(
+                "there is no checkpoint to score with.", hint="train with --checkpoint-frequency 2."
+            )
+        architecture = architecture_of(self.checkpoints[0].model)
+        if any(architecture_of(checkpoint.model) != architecture for checkpoint in self.checkpoints):
+            raise BadInput(
+                "the checkpoints are of models of different sizes.", hint="give checkpoints of one training."
+            )
+        return engines_for(self.checkpoints, self.loss, self.settings, self.names)
 
 
 class Scanner:
@@ -137,19 +198,10 @@ class Scanner:
     are kept until other tests come: the next shard often needs them again.
     """
 
-    def __init__(
-        self,
-        checkpoints: Sequence[TracinCheckpoint],
-        loss: TracinLoss,
-        train: torch.Tensor,
-        *,
-        settings: Settings | None = None,
-        names: Collection[str] | None = None,
-        cleanup: MemoryCleanup = OFF,
-    ) -> None:
-        self._settings, self._cleanup = settings or Settings(), cleanup
-        self._engines = _engines(checkpoints, loss, self._settings, names)
-        self._facts = facts_of(checkpoints[0].model)
+    def __init__(self, scoring: Scoring, train: torch.Tensor) -> None:
+        self._settings, self._cleanup = scoring.settings, scoring.cleanup
+        self._engines = scoring.engines()
+        self._facts = facts_of(scoring.checkpoints[0].model)
         check_ids(self._facts, train, "training")
         self._train = train.to(self._facts.like.device)
         self._order = lexicographic(self._train)
@@ -213,84 +265,12 @@ class Scanner:
         return kept
 
 
-def scan(
-    checkpoints: Sequence[TracinCheckpoint],
-    loss: TracinLoss,
-    train: torch.Tensor,
-    tests: torch.Tensor,
-    sink: Sink,
-    *,
-    settings: Settings | None = None,
-    names: Collection[str] | None = None,
-    share: Share = ALL,
-    report: Report | None = None,
-    stop_requested: Callable[[], bool] = lambda: False,
-    cleanup: MemoryCleanup = OFF,
-) -> None:
-    """Runs a `Scanner` once."""
-    scanner = Scanner(checkpoints, loss, train, settings=settings, names=names, cleanup=cleanup)
-    scanner.scan(tests, sink, share=share, report=report, stop_requested=stop_requested)
-
-
-def self_influence(
-    checkpoints: Sequence[TracinCheckpoint],
-    loss: TracinLoss,
-    triples: torch.Tensor,
-    *,
-    settings: Settings | None = None,
-    names: Collection[str] | None = None,
-    report: Report | None = None,
-    stop_requested: Callable[[], bool] = lambda: False,
-    cleanup: MemoryCleanup = OFF,
-) -> torch.Tensor:
-    """influence(z, z) of every triple, in the order given."""
-    settings = settings or Settings()
-    engines = _engines(checkpoints, loss, settings, names)
-    facts = facts_of(checkpoints[0].model)
-    check_ids(facts, triples, "training")
-    triples = triples.to(facts.like.device)
-    out = facts.like.new_zeros(len(triples))
-    progress = None if report is None else Progress(report, "self-influence", "triples")
-    done = 0
-    for block in ordered_blocks(triples, settings.block):
-        _stop_if(stop_requested, done, len(triples))
-        for engine in engines:
-            out[block.ids] += engine.self_scores(block.triples)
-        done += len(block.ids)
-        cleanup.after_step()
-        if progress is not None:
-            progress(done, len(triples))
-    return out
-
-
-def _engines(
-    checkpoints: Sequence[TracinCheckpoint],
-    loss: TracinLoss,
-    settings: Settings,
-    names: Collection[str] | None,
-) -> list[AnyEngine]:
-    if not checkpoints:
-        raise BadInput("there is no checkpoint to score with.", hint="train with --checkpoint-frequency 2.")
-    architecture = architecture_of(checkpoints[0].model)
-    if any(architecture_of(checkpoint.model) != architecture for checkpoint in checkpoints):
-        raise BadInput(
-            "the checkpoints are of models of different sizes.", hint="give checkpoints of one training."
-        )
-    return engines_for(checkpoints, loss, settings, names)
-
-
 def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Tensor) -> torch.Tensor:
     """Sum over the checkpoints, in their order, so that every process gets equal bits."""
     scores = engines[0].scores(kept[0], triples)
     for engine, factors in zip(engines[1:], kept[1:], strict=True):
         scores += engine.scores(factors, triples)
     return scores
-
-
-def ordered_blocks(triples: torch.Tensor, size: int) -> Iterator[Block]:
-    """Blocks sorted by head and relation, so that triples with shared work are in one block."""
-    for ids in torch.split(lexicographic(triples), size):
-        yield Block(ids, triples[ids])
 
 
 def tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_size: int) -> int:

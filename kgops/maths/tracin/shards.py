@@ -26,9 +26,9 @@ import torch
 from kgops.errors import BadInput, Interrupted
 from kgops.jobs.files import read_json, sync, write_json
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
-from kgops.maths.tracin.attribution import Scoring, candidates
+from kgops.maths.tracin.attribution import candidates
 from kgops.maths.tracin.results import TopK
-from kgops.maths.tracin.scan import Scanner, Share, Sink, TopTriples
+from kgops.maths.tracin.scan import Scanner, Scoring, Share, Sink, TopTriples
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.tracin.work import Work
 from kgops.maths.train.checkpoints import read_saved
@@ -300,16 +300,10 @@ class ShardWorker:
         if self._last is None or self._last.tile != tile:
             self._last = None  # free its test factors before computing others
             tests = [self._tests[number] for number in tile.numbers]
-            train, scoring = self.work.graph.train, self.scoring
+            train = self.work.graph.train
             if self._near is not None:
                 train = train[candidates(self._near, tests, len(train))[1]]
-            scanner = Scanner(
-                scoring.checkpoints,
-                scoring.loss,
-                train,
-                settings=scoring.settings,
-                names=scoring.names,
-                cleanup=scoring.cleanup,
+            self._last = _OpenTile(
+                tile, Scanner(self.scoring, train), torch.tensor([test.ids for test in tests])
             )
-            self._last = _OpenTile(tile, scanner, torch.tensor([test.ids for test in tests]))
         return self._last

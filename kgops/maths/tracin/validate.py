@@ -21,10 +21,9 @@ import torch
 from kgops.errors import BadInput
 from kgops.jobs.files import write_json
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.tracin.attribution import Scoring
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.maths.tracin.retraining import FitAgain, Journal, Outcome, Retrain, Retraining, union_of
-from kgops.maths.tracin.scan import AllScores, TopTriples
+from kgops.maths.tracin.scan import AllScores, Scoring, TopTriples
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.report import Report, Reporter
 from kgops.workloads.tracin.options import (
@@ -292,7 +291,7 @@ def validate_influences(
     if len(tests) > TRACIN_VALIDATED_TESTS:  # more would delete most of a small graph
         report.note(f"validated on the first {TRACIN_VALIDATED_TESTS} of {len(tests):,} test triples.")
         tests = tests[:TRACIN_VALIDATED_TESTS]
-    scores = AllScores(len(tests), len(graph.train), like=scoring.checkpoints[0].model.entities)
+    scores = AllScores(len(tests), len(graph.train))
     scoring(graph.train, tests, scores, report, stop)
     settings = replace(TrainSettings(**last.settings), num_epochs=last.epoch)
     model = last.checkpoint.model

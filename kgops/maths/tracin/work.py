@@ -19,7 +19,6 @@ from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.tracin import test_triples
-from kgops.maths.tracin.attribution import Scoring
 from kgops.maths.tracin.blocks import Settings
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
 from kgops.maths.tracin.curvature import Training, training_of
@@ -27,6 +26,7 @@ from kgops.maths.tracin.engines import block_gflop
 from kgops.maths.tracin.finished_tests import FinishedTests, open_finished_tests
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.maths.tracin.models import chosen_parameters, facts_of, last_layers
+from kgops.maths.tracin.scan import Scoring
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.maths.train.checkpoints import forced_difference

@@ -17,13 +17,13 @@ from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import read_edge_map, read_node_names
 from kgops.maths.tracin.agreement import report_agreement
-from kgops.maths.tracin.attribution import Scorer, Scoring, attribute_tests
+from kgops.maths.tracin.attribution import Scorer, attribute_tests
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.outputs import Outputs, Writing, self_influence_csv, self_influence_json
 from kgops.maths.tracin.parallel import merging, plan_shards, spread
 from kgops.maths.tracin.results import Names, Table, as_object
-from kgops.maths.tracin.scan import self_influence
+from kgops.maths.tracin.scan import Scoring
 from kgops.maths.tracin.shards import MERGE
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.tracin.validate import validate_influences
@@ -182,16 +182,7 @@ class _Run(Work):
     def with_itself(self, scoring: Scoring) -> dict[str, float]:
         """Self-influence of each training triple, strongest first."""
         begin = time.monotonic()
-        scores = self_influence(
-            scoring.checkpoints,
-            scoring.loss,
-            self.graph.train,
-            settings=scoring.settings,
-            names=scoring.names,
-            report=self.report,
-            stop_requested=self.stop,
-            cleanup=scoring.cleanup,
-        ).cpu()
+        scores = scoring.self_influence(self.graph.train, self.report, self.stop).cpu()
         seconds = time.monotonic() - begin
         summary = self._write_self_influence(scores, len(scoring.checkpoints))
         return {

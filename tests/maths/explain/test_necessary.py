@@ -14,7 +14,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Curvature, Training
 from kgops.maths.tracin.loss import TARGET
-from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.tracin.scan import AllScores, Scoring
 
 
 def test_falls_are_the_fisher_scores_of_the_tail_and_its_rivals() -> None:
@@ -29,10 +29,10 @@ def test_falls_are_the_fisher_scores_of_the_tail_and_its_rivals() -> None:
 
 
 def scanned(model: ConvE, training: Training, rows: torch.Tensor, facts: torch.Tensor) -> torch.Tensor:
-    sink = AllScores(len(rows), len(facts), like=model.entities)
+    sink = AllScores(len(rows), len(facts))
     tests = torch.stack([rows[:, 0], rows[:, 1] // 2, rows[:, 2]], dim=1)
     how = Settings(score="fisher", training=training)
-    scan([TracinCheckpoint(model, 1.0)], TARGET, facts, tests, sink, settings=how)
+    Scoring([TracinCheckpoint(model, 1.0)], TARGET, how)(facts, tests, sink)
     return sink.scores
 
 

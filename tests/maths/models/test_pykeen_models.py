@@ -18,7 +18,7 @@ from kgops.maths.models.pykeen_models import PykeenRecipe, load_pykeen_model, re
 from kgops.maths.tracin.blocks import TracinCheckpoint
 from kgops.maths.tracin.checkpoint_set import load_checkpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET
-from kgops.maths.tracin.scan import self_influence
+from kgops.maths.tracin.scan import Scoring
 
 # PyKEEN and what it loads warn of their own affairs, which are not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -77,7 +77,7 @@ def test_any_model_is_told_of_like_our_own_and_leaves_what_it_is_built_from_agai
     assert (loaded.checkpoint.learning_rate, loaded.loss, loaded.epoch) == (0.02, recorded, 2)
     points = [loaded.checkpoint, TracinCheckpoint(final.model, 0.1)]
     for loss in (TARGET, ONE_TO_N):
-        assert float(self_influence(points, loss, ROWS).min()) > 0
+        assert float(Scoring(points, loss).self_influence(ROWS).min()) > 0
 
 
 def test_weights_that_do_not_say_their_model_are_refused_and_so_are_pickles(

@@ -15,9 +15,9 @@ from kgops.errors import KgopsError
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.agreement import report_agreement
-from kgops.maths.tracin.attribution import Scoring
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TARGET
+from kgops.maths.tracin.scan import Scoring
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.job_files import read_job
 from kgops.workloads.train.models import ConvEConfig

@@ -17,7 +17,7 @@ from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.engines import engine_for
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
 from kgops.maths.tracin.models import chosen_parameters, last_layers
-from kgops.maths.tracin.scan import AllScores, scan, self_influence
+from kgops.maths.tracin.scan import AllScores, Scoring
 from kgops.maths.train.batches import inverse_triples
 
 # PyKEEN and what it loads warn of their own affairs, which are not ours to mend.
@@ -120,9 +120,8 @@ def plain(
 def scanned(
     model: Any, loss: TracinLoss, how: Settings = SMALL, names: Collection[str] | None = None
 ) -> torch.Tensor:
-    like = next(model.parameters()).detach()
-    sink = AllScores(len(TESTS), len(TRAIN), like=like)
-    scan([TracinCheckpoint(model, 0.1)], loss, TRAIN, TESTS, sink, settings=how, names=names)
+    sink = AllScores(len(TESTS), len(TRAIN))
+    Scoring([TracinCheckpoint(model, 0.1)], loss, how, names)(TRAIN, TESTS, sink)
     return sink.scores
 
 
@@ -140,7 +139,7 @@ def test_scores_are_those_of_plain_gradients_whatever_the_model_and_the_loss(nam
     truth = plain(model, kind, TRAIN, TESTS)
     assert_close(scanned(model, kind), truth)
     assert_close(scanned(model, kind, Settings()), truth)
-    own = self_influence([TracinCheckpoint(model, 0.1)], kind, TRAIN, settings=SMALL)
+    own = Scoring([TracinCheckpoint(model, 0.1)], kind, SMALL).self_influence(TRAIN)
     assert_close(own, plain(model, kind, TRAIN, TRAIN).diagonal())
 
 
@@ -158,7 +157,7 @@ def test_with_inverse_relations_both_directions_add_their_gradients(name: str, l
     how = replace(SMALL, both_directions=True)
     train, tests = both(TRAIN), both(TESTS)
     assert_close(scanned(model, LOSSES[loss], how), 0.1 * tests @ train.t())
-    own = self_influence([TracinCheckpoint(model, 0.1)], LOSSES[loss], TRAIN, settings=how)
+    own = Scoring([TracinCheckpoint(model, 0.1)], LOSSES[loss], how).self_influence(TRAIN)
     assert_close(own, 0.1 * (train**2).sum(1))
 
 
@@ -190,14 +189,16 @@ def test_weights_that_are_no_numbers_and_ids_outside_the_model_are_refused() -> 
     model = made("RotatE")
     for triples, said in (([[0, 0, ENTITIES]], "entity 11"), ([[0, RELATIONS, 1]], "relation 3")):
         with pytest.raises(BadInput, match=said):
-            self_influence([TracinCheckpoint(model, 0.1)], TARGET, torch.tensor(triples))
+            Scoring([TracinCheckpoint(model, 0.1)], TARGET).self_influence(torch.tensor(triples))
     with pytest.raises(BadInput, match="no parameter 'conv'"):
         engine_for(TracinCheckpoint(model, 0.1), TARGET, SMALL, {"conv"})
     with pytest.raises(BadInput, match="different sizes"):
-        self_influence([TracinCheckpoint(model, 0.1), TracinCheckpoint(made("DistMult"), 0.1)], TARGET, TRAIN)
+        Scoring(
+            [TracinCheckpoint(model, 0.1), TracinCheckpoint(made("DistMult"), 0.1)], TARGET
+        ).self_influence(TRAIN)
     with torch.no_grad():
         model.entity_representations[0]._embeddings.weight[3, 1] = torch.nan
     with pytest.raises(BadInput, match="not finite"):
-        self_influence([TracinCheckpoint(model, 0.1)], TARGET, TRAIN)
+        Scoring([TracinCheckpoint(model, 0.1)], TARGET).self_influence(TRAIN)
     with pytest.raises(BadInput, match="cannot score with a Linear"):
         engine_for(TracinCheckpoint(torch.nn.Linear(2, 2).eval(), 0.1), TARGET, SMALL)

@@ -21,7 +21,7 @@ from kgops.maths.models.products import allow_tf32, product
 from kgops.maths.tracin.agreement import compare
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss
-from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.tracin.scan import AllScores, Scoring
 from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.settings import Precision
@@ -44,8 +44,8 @@ def triples(many: int, seed: int) -> torch.Tensor:
 
 def scores(model: ConvE, loss: TracinLoss, settings: Settings) -> torch.Tensor:
     train, tests = triples(300, 1), triples(9, 2)
-    sink = AllScores(len(tests), len(train), like=model.entities)
-    scan([TracinCheckpoint(model, 0.1)], loss, train, tests, sink, settings=settings)
+    sink = AllScores(len(tests), len(train))
+    Scoring([TracinCheckpoint(model, 0.1)], loss, settings)(train, tests, sink)
     return sink.scores
 
 
@@ -87,9 +87,9 @@ def test_many_entities_do_not_overflow_fp16() -> None:
     )
     model = ConvE(config).eval()
     train, tests = torch.tensor([[1, 0, 2], [69_999, 1, 5]]), torch.tensor([[1, 1, 3]])
-    sink = AllScores(1, 2, like=model.entities)
+    sink = AllScores(1, 2)
     settings = Settings(precision=torch.float16)
-    scan([TracinCheckpoint(model, 1.0)], ONE_TO_N, train, tests, sink, settings=settings)
+    Scoring([TracinCheckpoint(model, 1.0)], ONE_TO_N, settings)(train, tests, sink)
     assert bool(torch.isfinite(sink.scores).all()) and bool(sink.scores.any())
 
 

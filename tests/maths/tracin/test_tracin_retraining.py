@@ -15,7 +15,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N
 from kgops.maths.tracin.retraining import FitAgain
-from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.tracin.scan import AllScores, Scoring
 from kgops.maths.tracin.validate import validate
 from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
@@ -77,8 +77,8 @@ def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> No
         checkpoint = read_checkpoint(path)
         points.append(TracinCheckpoint(checkpoint.build_model(), checkpoint.learning_rate))
     assert len(points) == 2
-    sink = AllScores(len(tests), len(graph.train), like=model.entities)
-    scan(points, ONE_TO_N, graph.train, tests, sink)
+    sink = AllScores(len(tests), len(graph.train))
+    Scoring(points, ONE_TO_N)(graph.train, tests, sink)
     told = Listener()
     again = FitAgain(graph, tests, config, replace(settings, seed=99), tmp_path, told)
     found = validate(

@@ -16,7 +16,7 @@ from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.maths.tracin.models import last_layers
 from kgops.maths.tracin.results import Ranking, TopK
-from kgops.maths.tracin.scan import AllScores, TopTriples, scan, self_influence
+from kgops.maths.tracin.scan import AllScores, Scoring, TopTriples
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.workloads.train.models import ConvEConfig
 
@@ -44,8 +44,8 @@ def plain(
 def all_scores(
     points: list[TracinCheckpoint], loss: TracinLoss, train: torch.Tensor, tests: torch.Tensor, how: Settings
 ) -> torch.Tensor:
-    sink = AllScores(len(tests), len(train), like=points[0].model.entities)
-    scan(points, loss, train, tests, sink, settings=how)
+    sink = AllScores(len(tests), len(train))
+    Scoring(points, loss, how)(train, tests, sink)
     return sink.scores
 
 
@@ -67,7 +67,7 @@ def test_both_directions_add_the_gradients_of_a_triple_and_its_inverse() -> None
     pairs = sequential_tracin.influence([(points[0].model, 0.1)], ONE_TO_N, rows[0], rows[1])
     truth = pairs.view(2, len(TESTS), 2, len(TRAIN)).sum((0, 2))
     torch.testing.assert_close(all_scores(points, ONE_TO_N, TRAIN, TESTS, how), truth, rtol=0, atol=1e-12)
-    own = self_influence(points, ONE_TO_N, TESTS, settings=how)
+    own = Scoring(points, ONE_TO_N, how).self_influence(TESTS)
     again = all_scores(points, ONE_TO_N, TESTS, TESTS, how).diagonal()
     torch.testing.assert_close(own, again, rtol=0, atol=1e-12)
 
@@ -76,7 +76,7 @@ def test_top_triples_are_the_head_and_the_foot_of_all_scores() -> None:
     points = some_points()
     scores = all_scores(points, ONE_TO_N, TRAIN, TESTS, SMALL)
     top = TopTriples(4, merge_columns=10)
-    scan(points, ONE_TO_N, TRAIN, TESTS, top, settings=SMALL)
+    Scoring(points, ONE_TO_N, SMALL)(TRAIN, TESTS, top)
     order = scores.argsort(dim=1, descending=True, stable=True)
     assert torch.equal(top.proponents[1], order[:, :4])
     lowest = scores.argsort(dim=1, stable=True)[:, :4]
@@ -124,7 +124,7 @@ def test_the_strongest_of_many_blocks_are_those_of_a_sort(k: int, levels: int) -
 
 def test_self_influence_is_each_triple_with_itself_in_the_order_given() -> None:
     points = some_points()
-    own = self_influence(points, ONE_TO_N, TRAIN, settings=SMALL)
+    own = Scoring(points, ONE_TO_N, SMALL).self_influence(TRAIN)
     torch.testing.assert_close(own, plain(points, ONE_TO_N, TRAIN, TRAIN).diagonal(), rtol=0, atol=1e-12)
 
 

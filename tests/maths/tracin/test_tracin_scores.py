@@ -20,7 +20,7 @@ from kgops.maths.tracin.curvature import DAMPING, Damped, Queries, Training, dra
 from kgops.maths.tracin.engines import engine_for
 from kgops.maths.tracin.loss import LOGIT, TARGET, TracinLoss
 from kgops.maths.tracin.models import chosen_parameters
-from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.tracin.scan import AllScores, Scoring
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.workloads.train.models import ConvEConfig, ModelConfig, VectorConfig
 
@@ -220,8 +220,8 @@ def test_cosine_of_several_checkpoints_is_their_mean() -> None:
     points = [TracinCheckpoint(warm(config, seed), rate) for seed, rate in ((1, 0.25), (2, 0.5))]
 
     def scores(of: list[TracinCheckpoint]) -> torch.Tensor:
-        sink = AllScores(len(TESTS), len(TRAIN), like=points[0].model.entities)
-        scan(of, TARGET, TRAIN, TESTS, sink, settings=Settings(chunk=5, score="cosine"))
+        sink = AllScores(len(TESTS), len(TRAIN))
+        Scoring(of, TARGET, Settings(chunk=5, score="cosine"))(TRAIN, TESTS, sink)
         return sink.scores
 
     assert off(scores(points), (scores(points[:1]) + scores(points[1:])) / 2) < 1e-9

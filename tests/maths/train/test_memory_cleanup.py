@@ -23,7 +23,7 @@ from kgops.maths.graphs.triples import read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TARGET
-from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.tracin.scan import AllScores, Scoring
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.memory_cleanup import OFF, SHARE, CudaMemory, GpuMemory, MemoryCleanup
@@ -207,7 +207,7 @@ def scored_on_gpu(folder: Path, cleanup: MemoryCleanup) -> dict[str, torch.Tenso
     graph = read_pykeen_dataset("nations")
     shape = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=2)
     points = [TracinCheckpoint(ConvE(shape).to("cuda").eval(), 0.1) for _ in range(2)]
-    sink = AllScores(40, len(graph.train), like=points[0].model.entities.cpu())
+    sink = AllScores(40, len(graph.train))
 
     def and_cache() -> bool:
         cache(max(1, torch.cuda.mem_get_info()[0] // MIB * 2 // 3))
@@ -215,9 +215,7 @@ def scored_on_gpu(folder: Path, cleanup: MemoryCleanup) -> dict[str, torch.Tenso
 
     settings = replace(Settings(), block=64, tests_at_once=8)
     tests = graph.test[:40]
-    scan(
-        points, TARGET, graph.train, tests, sink, settings=settings, cleanup=cleanup, stop_requested=and_cache
-    )
+    Scoring(points, TARGET, settings, cleanup=cleanup)(graph.train, tests, sink, stop=and_cache)
     return {"scores": sink.scores}
 
 

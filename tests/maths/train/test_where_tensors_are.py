@@ -31,7 +31,7 @@ from kgops.maths.predict.scores import scorer_of
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET
-from kgops.maths.tracin.scan import AllScores, TopTriples, scan
+from kgops.maths.tracin.scan import AllScores, Scoring, TopTriples
 from kgops.maths.train.batches import Batch
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
@@ -165,10 +165,8 @@ def crossed_by_steps_of_regression(folder: Path, precision: str) -> set[str]:
 
 def score(on_gpu: ConvE, graph: Graph, block: int) -> None:
     points = [TracinCheckpoint(on_gpu.eval(), 0.1)]
-    sink = AllScores(
-        8, len(graph.train), like=on_gpu.entities, out=torch.zeros(8, len(graph.train), device="cuda")
-    )
-    scan(points, TARGET, graph.train, graph.test[:8], sink, settings=replace(Settings(), block=block))
+    sink = AllScores(8, len(graph.train), out=torch.zeros(8, len(graph.train), device="cuda"))
+    Scoring(points, TARGET, replace(Settings(), block=block))(graph.train, graph.test[:8], sink)
 
 
 def test_a_regression_computes_its_first_weights_alone_on_the_cpu(tmp_path: Path) -> None:
@@ -216,7 +214,7 @@ def run(work: str, folder: Path) -> None:
         model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16))
     if work == "tracin":
         points = [TracinCheckpoint(model.eval(), 0.1)]
-        scan(points, ONE_TO_N, graph.train, graph.test[:4], TopTriples(5))
+        Scoring(points, ONE_TO_N)(graph.train, graph.test[:4], TopTriples(5))
         return
     if work == "another stream":
         true = TrainStep.__call__
