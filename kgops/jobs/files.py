@@ -7,6 +7,8 @@ import json
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -161,6 +163,19 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """A draft beside the file, which gets the file's name only when it is complete."""
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        yield draft
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    draft.replace(path)
+    sync(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:

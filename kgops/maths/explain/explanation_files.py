@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.files import sync
+from kgops.jobs.files import draft_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ def write_json(path: Path, about: Mapping[str, Any], explained: Sequence[Explain
         own = {"prediction": table.pop("prediction"), **table.pop("triple"), **table}
         predictions.append({**own, "facts": facts, "paths": paths})
     text = json.dumps({**about, "predictions": predictions}, ensure_ascii=False, allow_nan=False, indent=1)
-    _publish(path, text + "\n")
+    with draft_of(path) as draft:
+        draft.write_text(text + "\n", encoding="utf-8")
 
 
 def write_csv(path: Path, explained: Sequence[Explained]) -> None:
@@ -141,12 +142,10 @@ def _rows(one: Explained) -> Iterator[list[Any]]:
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    draft = path.with_name(f".{path.name}.part")
-    with draft.open("w", encoding="utf-8", newline="") as file:
+    with draft_of(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(columns)
         lines.writerows(map(_text, row) for row in rows)
-    _published(draft, path)
 
 
 def _text(value: Any) -> str:
@@ -155,15 +154,3 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.9g}" if isinstance(value, float) else str(value)
-
-
-def _publish(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_text(text, encoding="utf-8")
-    _published(draft, path)
-
-
-def _published(draft: Path, path: Path) -> None:
-    """The file gets its name only when it is complete."""
-    draft.replace(path)
-    sync(path.parent)

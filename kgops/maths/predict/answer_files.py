@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.jobs.files import import_pyarrow, sync
+from kgops.jobs.files import draft_of, import_pyarrow
 from kgops.maths.predict.known import NEW
 from kgops.maths.predict.questions import NamedVocabulary
 from kgops.maths.predict.ranking import Answers
@@ -52,13 +52,10 @@ def must_have_parquet() -> Any:
 
 
 def write_csv(path: Path, answers: Iterable[Answer]) -> None:
-    def write(draft: Path) -> None:
-        with draft.open("w", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(_COLUMNS)
-            lines.writerows(_row(answer) for answer in answers)
-
-    _published(path, write)
+    with draft_of(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(_COLUMNS)
+        lines.writerows(_row(answer) for answer in answers)
 
 
 def write_json(
@@ -70,13 +67,9 @@ def write_json(
     """`questions`, each with the answers to its `question` number. One answer is in memory at a time: all of them as
     objects would take many times the file."""
     shown = (_members(asked, "answers", _objects(answers_to(asked["question"]))) for asked in questions)
-
-    def write(draft: Path) -> None:
-        with draft.open("w", encoding="utf-8") as file:
-            file.writelines(_members(about, "questions", (_indented(parts) for parts in shown)))
-            file.write("\n")
-
-    _published(path, write)
+    with draft_of(path) as draft, draft.open("w", encoding="utf-8") as file:
+        file.writelines(_members(about, "questions", (_indented(parts) for parts in shown)))
+        file.write("\n")
 
 
 def _members(table: Mapping[str, Any], name: str, items: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -101,25 +94,17 @@ def write_parquet(path: Path, answers: Iterable[Answer]) -> None:
     types = {int: pa.int64(), float: pa.float64(), str: pa.string()}
     kinds = {"question": int, "rank": float, "score": float, "probability": float}
     schema = pa.schema([(name, types[kinds.get(name, str)]) for name in _COLUMNS])
-
-    def write(draft: Path) -> None:
-        with pa.parquet.ParquetWriter(draft, schema) as file:
-            rows = iter(answers)
-            while some := list(islice(rows, _ROW_GROUP)):
-                columns = {name: [getattr(answer, name) for answer in some] for name in _COLUMNS}
-                file.write_table(pa.table(columns, schema=schema))
-
-    _published(path, write)
+    with draft_of(path) as draft, pa.parquet.ParquetWriter(draft, schema) as file:
+        rows = iter(answers)
+        while some := list(islice(rows, _ROW_GROUP)):
+            columns = {name: [getattr(answer, name) for answer in some] for name in _COLUMNS}
+            file.write_table(pa.table(columns, schema=schema))
 
 
 def write_triples(path: Path, triples: Iterable[Sequence[str]]) -> None:
     """Head, relation, tail on each line, and what marks it."""
-
-    def write(draft: Path) -> None:
-        with draft.open("w", encoding="utf-8") as file:
-            file.writelines("\t".join(triple) + "\n" for triple in triples)
-
-    _published(path, write)
+    with draft_of(path) as draft, draft.open("w", encoding="utf-8") as file:
+        file.writelines("\t".join(triple) + "\n" for triple in triples)
 
 
 def _row(answer: Answer) -> list[Any]:
@@ -145,14 +130,6 @@ def _as_object(answer: Answer) -> dict[str, Any]:
             "name": getattr(answer, f"{answer.asked}_name"),
         }
     return {"rank": answer.rank, **named, **{key: getattr(answer, key) for key in _IN_JSON[1:]}}
-
-
-def _published(path: Path, write: Callable[[Path], Any]) -> None:
-    """The file gets its name only when it is complete."""
-    draft = path.with_name(f".{path.name}.part")
-    write(draft)
-    draft.replace(path)
-    sync(path.parent)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from kgops.errors import Usage
 from kgops.jobs import events
-from kgops.jobs.files import import_pyarrow, sync, write_json
+from kgops.jobs.files import draft_of, import_pyarrow, write_json
 from kgops.maths.tracin.finished_tests import FinishedTest, FinishedTests
 from kgops.maths.tracin.results import Table, as_object, attribution_event, csv_line, encoded, file_stem
 from kgops.maths.tracin.test_triples import TestTriple
@@ -31,29 +31,22 @@ _WITHOUT_PARQUET = "`pip install 'kgops[parquet]'`, or leave out --parquet to ge
 def parquet_file(path: Path, table: Table, wrote: Wrote) -> Iterator[Add]:
     """No file if no test triple could be scored."""
     pa = import_pyarrow(_WITHOUT_PARQUET, Usage)
-    draft = path.with_name(f".{path.name}.part")
     groups = _groups(pa, table)
     writer = None
+    with ExitStack() as files:
 
-    def add(test: TestTriple, influences: FinishedTest) -> None:
-        nonlocal writer
-        if test.ids is None:
-            return
-        group = groups(test, influences)
-        writer = writer or pa.parquet.ParquetWriter(draft, group.schema)
-        writer.write_table(group)
-        wrote(len(influences.rows))
+        def add(test: TestTriple, influences: FinishedTest) -> None:
+            nonlocal writer
+            if test.ids is None:
+                return
+            group = groups(test, influences)
+            if writer is None:
+                draft = files.enter_context(draft_of(path))
+                writer = files.enter_context(pa.parquet.ParquetWriter(draft, group.schema))
+            writer.write_table(group)
+            wrote(len(influences.rows))
 
-    try:
         yield add
-    except BaseException:
-        if writer is not None:
-            writer.close()
-        draft.unlink(missing_ok=True)
-        raise
-    if writer is not None:
-        writer.close()
-        draft.replace(path)
 
 
 def _groups(pa: Any, table: Table) -> Callable[[TestTriple, FinishedTest], Any]:
@@ -175,7 +168,7 @@ def self_influence_json(
 
 
 def _write_objects(
-    file: _replacing, table: Table, rows: torch.Tensor, scores: torch.Tensor, wrote: Wrote
+    file: _Synced, table: Table, rows: torch.Tensor, scores: torch.Tensor, wrote: Wrote
 ) -> None:
     between = b""
     for some, own in _slices(rows, scores):
@@ -210,35 +203,28 @@ def _line(fields: tuple[str, ...]) -> bytes:
     return encoded(",".join(fields) + "\n")
 
 
-class _replacing:
+@contextmanager
+def _replacing(path: Path) -> Iterator[_Synced]:
     """A file that gets its name only when it is complete and on disk."""
+    with draft_of(path) as draft, draft.open("wb") as file:
+        yield _Synced(file)
+        file.flush()
+        os.fsync(file.fileno())
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._draft = path, path.with_name(f".{path.name}.part")
-        self._ahead = 0
 
-    def __enter__(self) -> _replacing:
-        self._file = self._draft.open("wb")
-        return self
+class _Synced:
+    """Syncs every `_MOST_AHEAD` bytes, so that progress is true and a full disk is noticed early."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._ahead = file, 0
 
     def write(self, text: bytes) -> None:
-        """Syncs every `_MOST_AHEAD` bytes, so that progress is true and a full disk is noticed early."""
         self._file.write(text)
         self._ahead += len(text)
         if self._ahead >= _MOST_AHEAD:
             self._file.flush()
             os.fdatasync(self._file.fileno())
             self._ahead = 0
-
-    def __exit__(self, kind: object, *rest: object) -> None:
-        with self._file as file:
-            file.flush()
-            os.fsync(file.fileno())
-        if kind is None:
-            self._draft.replace(self._path)
-            sync(self._path.parent)
-        else:
-            self._draft.unlink(missing_ok=True)
 
 
 SUMMARY = "batch_tracin_summary.json"
@@ -327,10 +313,6 @@ class Outputs:
     def _combined_files(self, writing: Writing) -> Iterator[AbstractContextManager[Add]]:
         """The files that hold all test triples."""
         if self._formats.parquet:
-            from kgops.maths.tracin.outputs import (
-                parquet_file,
-            )  # pyarrow is optional and slow to import
-
             yield parquet_file(self._results / "tracin.parquet", self._table, writing.wrote)
         if self._formats.csv:
             yield csv_file(self._results / "tracin.csv", self._table, writing.wrote)
