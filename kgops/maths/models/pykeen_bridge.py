@@ -9,6 +9,7 @@ import pickle
 import warnings
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -108,41 +109,52 @@ def from_pykeen_state(
     return model.eval()
 
 
-def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None = None) -> ConvE:
-    """A ConvE from a file PyKEEN wrote: a state dict, a checkpoint, or `trained_model.pkl`.
+@dataclass(frozen=True)
+class PykeenCheckpoint:
+    """A model in evaluation mode, with the training facts in its file; None where they are missing."""
 
-    The last is a pickle of the whole model, and unpickling runs code: it needs `trust_pickle`.
-    `inverse` must be given for state dicts, which do not tell.
+    model: EntityModel | Any
+    epoch: int | None = None
+    learning_rate: float | None = None
+    loss: Mapping[str, Any] | None = None
+    entities_digest: str | None = None
+    relations_digest: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict)  # digests of the graph
+
+
+def conve_of(path: Path, saved: Any, relations: int) -> ConvE:
+    """A ConvE from what `load_saved` read of a file that PyKEEN wrote: a state dict, a checkpoint, or a whole model.
+
+    A state dict does not say whether it has inverse relations; the number of the graph's `relations` does.
     """
-    saved = load_saved(path, trust_pickle)
     if isinstance(saved, torch.nn.Module):
         return _from_module(path, saved)
-    if isinstance(saved, Mapping) and isinstance(saved.get("model_state_dict"), Mapping):
-        saved = saved["model_state_dict"]
-    if not isinstance(saved, Mapping) or not all(map(_is_whole, saved.values())):
+    state = weights_in(saved)
+    if state is None or not all(map(_is_whole, state.values())):
         raise BadInput(
             f"{path} holds no state dict.", hint="give PyKEEN's trained_model.pkl or a state dict."
         )
-    if inverse is None:
-        raise BadInput(
-            f"{path} is a state dict, which does not say whether it has inverse relations.",
-            hint="say whether create_inverse_triples was on when it was trained.",
-        )
     try:
-        return from_pykeen_state(saved, inverse=inverse)
+        inverse = _RELATIONS in state and len(state[_RELATIONS]) == 2 * relations
+        return from_pykeen_state(state, inverse=inverse)
     except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise BadInput(
             f"{path} has weights whose sizes or types are not those of a ConvE.", hint="is the file complete?"
         ) from error
 
 
-def _is_whole(value: Any) -> bool:
-    """Whether the value is a tensor with all its data in the file."""
-    return (
-        isinstance(value, torch.Tensor)
-        and value.layout == torch.strided
-        and value.nbytes <= value.untyped_storage().nbytes()
-    )
+def weights_in(saved: Any) -> Mapping[str, torch.Tensor] | None:
+    """The state dict that a file is, or has; None where it has none."""
+    if isinstance(saved, Mapping) and isinstance(saved.get("model_state_dict"), Mapping):
+        saved = saved["model_state_dict"]
+    if not isinstance(saved, Mapping) or not all(isinstance(one, torch.Tensor) for one in saved.values()):
+        return None
+    return saved
+
+
+def _is_whole(value: torch.Tensor) -> bool:
+    """Whether all its data are in the file."""
+    return value.layout == torch.strided and value.nbytes <= value.untyped_storage().nbytes()
 
 
 def load_saved(path: Path, trust_pickle: bool) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from kgops.errors import BadInput
 from kgops.jobs.data_digests import text_table
 from kgops.jobs.files import read_json, write_durably
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.pykeen_bridge import KEPT_FORMAT, from_pykeen_state, load_saved
+from kgops.maths.models.pykeen_bridge import KEPT_FORMAT, PykeenCheckpoint, from_pykeen_state, weights_in
 
 _NEEDS_GRAPH = ("CompGCN", "RGCN", "NodePiece")
 
@@ -35,19 +35,6 @@ class PykeenRecipe:
     num_entities: int
     num_relations: int
     inverse: bool
-
-
-@dataclass(frozen=True)
-class PykeenCheckpoint:
-    """A model in evaluation mode, with the training facts in its file; None where they are missing."""
-
-    model: ConvE | Any
-    epoch: int | None = None
-    learning_rate: float | None = None
-    loss: Mapping[str, Any] | None = None
-    entities_digest: str | None = None
-    relations_digest: str | None = None
-    data: Mapping[str, str] = field(default_factory=dict)  # digests of the graph
 
 
 def rebuild(
@@ -80,25 +67,17 @@ def rebuild(
     return model.eval()
 
 
-def load_pykeen_model(
-    path: Path,
-    *,
-    trust_pickle: bool = False,
-    triples: torch.Tensor | None = None,
-) -> PykeenCheckpoint:
-    """Reads a kept checkpoint, weights whose run has a `config.json`, or PyKEEN's `trained_model.pkl`. Reading the
-    latter runs code, so it needs `trust_pickle`."""
-    saved = load_saved(path, trust_pickle)
+def model_of(path: Path, saved: Any, triples: torch.Tensor | None = None) -> PykeenCheckpoint:
+    """From what `load_saved` read: a kept checkpoint, weights whose run has a `config.json`, or a whole model."""
     if isinstance(saved, ERModel):
-        return PykeenCheckpoint(_native(saved))
+        return PykeenCheckpoint(saved.eval())
     if isinstance(saved, Mapping) and saved.get("format") == KEPT_FORMAT:
         training = {name: saved[name] for name in ("epoch", "learning_rate", "loss")}
         digests = {name: saved[name] for name in ("entities_digest", "relations_digest")}
         built = rebuild(PykeenRecipe(**saved["recipe"]), saved["model_state_dict"], triples)
         return PykeenCheckpoint(built, **training, **digests, data=text_table(saved.get("data")))
-    if isinstance(saved, Mapping) and isinstance(saved.get("model_state_dict"), Mapping):
-        saved = saved["model_state_dict"]
-    if not isinstance(saved, Mapping) or not all(isinstance(v, torch.Tensor) for v in saved.values()):
+    state = weights_in(saved)
+    if state is None:
         raise BadInput(
             f"{path} holds no model.", hint="give a checkpoint, trained_model.pkl or a state dict."
         )
@@ -109,7 +88,7 @@ def load_pykeen_model(
             hint="give the file in its run's folder, or PyKEEN's trained_model.pkl with --trust-pickle.",
         )
     training = config["training"]
-    built = rebuild(_recipe_of(config, path), saved, triples)
+    built = rebuild(_recipe_of(config, path), state, triples)
     loss = training.get("loss")
     smoothing = training.get("label_smoothing") or 0.0
     return PykeenCheckpoint(
@@ -197,15 +176,3 @@ def _recipe_of(config: Mapping[str, Any], path: Path) -> PykeenRecipe:
         )
     facts = {name: model_settings.pop(name) for name in ("name", "num_entities", "num_relations", "inverse")}
     return PykeenRecipe(kwargs=model_settings, **facts)
-
-
-def _native(model: Any) -> ConvE | Any:
-    shape = getattr(model.interaction, "shape_info", None)
-    if shape is None or not hasattr(model.interaction, "hr2d"):
-        return model.eval()
-    return from_pykeen_state(
-        model.state_dict(),
-        inverse=bool(model.use_inverse_triples),
-        embedding_height=shape.image_height,
-        embedding_width=shape.image_width,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from kgops.errors import BadInput
 from kgops.jobs.data_digests import text_table
 from kgops.jobs.files import read_json
 from kgops.maths.graphs.triples import Graph
-from kgops.maths.models.conve import ConvE
 from kgops.maths.models.entity_model import EntityModel
-from kgops.maths.models.pykeen_bridge import KEPT_FORMAT, load_pykeen
+from kgops.maths.models.pykeen_bridge import KEPT_FORMAT, PykeenCheckpoint, conve_of, load_saved
 from kgops.maths.tracin.blocks import TracinCheckpoint
 from kgops.maths.tracin.models import facts_of
 from kgops.maths.train.checkpoints import BadCheckpoint, kept_checkpoints, read_checkpoint
@@ -84,31 +83,21 @@ def load_checkpoint(
     return LoadedCheckpoint(path, point, saved.loss, saved.settings, saved.epoch, saved.data)
 
 
-@dataclass(frozen=True)
-class _PykeenModel:
-    model: EntityModel | Any
-    learning_rate: float | None
-    loss: Mapping[str, Any] | None = None
-    epoch: int | None = None
-    data: Mapping[str, str] = field(default_factory=dict)
-
-
-def _from_pykeen(path: Path, graph: Graph, trust_pickle: bool) -> _PykeenModel:
+def _from_pykeen(path: Path, graph: Graph, trust_pickle: bool) -> PykeenCheckpoint:
     """Reads ConvE from only its weights, other models from the recipe that kgops kept or from PyKEEN's pickle."""
-    saved = _safely_read(path)
-    if saved.get("format") != KEPT_FORMAT:
+    saved = load_saved(path, trust_pickle)
+    if not isinstance(saved, Mapping) or saved.get("format") != KEPT_FORMAT:
         try:
-            model = _conve(path, graph, trust_pickle)
-            return _PykeenModel(model, _recorded_rate(saved), data=_data_beside(path))
-        except BadInput as no_conve:
-            if not trust_pickle and not saved:
-                raise no_conve  # a pickle, or not a torch file
-    from kgops.maths.models.pykeen_models import load_pykeen_model  # PyKEEN takes seconds to load
+            model = conve_of(path, saved, graph.num_relations)
+            return PykeenCheckpoint(model, learning_rate=_recorded_rate(saved), data=_data_beside(path))
+        except BadInput:
+            if not isinstance(saved, Mapping | torch.nn.Module):
+                raise
+    from kgops.maths.models.pykeen_models import model_of  # PyKEEN takes seconds to load
 
-    loaded = load_pykeen_model(path, trust_pickle=trust_pickle, triples=graph.train)
+    loaded = model_of(path, saved, graph.train)
     _check_vocabularies(path, graph, loaded.entities_digest, loaded.relations_digest)
-    data = loaded.data or _data_beside(path)
-    return _PykeenModel(loaded.model, loaded.learning_rate, loaded.loss, loaded.epoch, data)
+    return replace(loaded, data=loaded.data or _data_beside(path))
 
 
 def _data_beside(path: Path) -> Mapping[str, str]:
@@ -122,26 +111,9 @@ def _data_beside(path: Path) -> Mapping[str, str]:
     return {}
 
 
-def _conve(path: Path, graph: Graph, trust_pickle: bool) -> ConvE:
-    # A state dict does not say whether it has inverse relations; the graph's relation count does.
-    model = load_pykeen(path, trust_pickle=trust_pickle, inverse=False)
-    if not model.config.inverse and model.config.num_relations == 2 * graph.num_relations:
-        model = load_pykeen(path, trust_pickle=trust_pickle, inverse=True)
-    return model
-
-
-def _safely_read(path: Path) -> Mapping[str, Any]:
-    """The file's content, read without running code; empty where that is not possible."""
-    try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # loading it later reports the error
-        return {}
-    return saved if isinstance(saved, Mapping) else {}
-
-
-def _recorded_rate(saved: Mapping[str, Any]) -> float | None:
+def _recorded_rate(saved: Any) -> float | None:
     """The learning rate in the checkpoint's optimizer state, if it has one."""
-    optimizer = saved.get("optimizer_state_dict")
+    optimizer = saved.get("optimizer_state_dict") if isinstance(saved, Mapping) else None
     groups = optimizer.get("param_groups") if isinstance(optimizer, Mapping) else None
     rate = groups[0].get("lr") if groups else None
     return float(rate) if isinstance(rate, int | float) else None

@@ -14,7 +14,8 @@ from test_pykeen_engine import assert_told_like_our_own, job, train_here
 from kgops.errors import BadInput
 from kgops.maths.graphs.triples import read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.pykeen_models import PykeenRecipe, load_pykeen_model, rebuild
+from kgops.maths.models.pykeen_bridge import PykeenCheckpoint, load_saved
+from kgops.maths.models.pykeen_models import PykeenRecipe, model_of, rebuild
 from kgops.maths.tracin.blocks import TracinCheckpoint
 from kgops.maths.tracin.checkpoint_set import load_checkpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET
@@ -57,27 +58,32 @@ def test_any_model_is_told_of_like_our_own_and_leaves_what_it_is_built_from_agai
     results = trained(tmp_path, monkeypatch, model, **settings)
     assert_told_like_our_own(tmp_path, model, settings)
     whole = torch.load(results / "pykeen" / "trained_model.pkl", weights_only=False).eval()
-    final = load_pykeen_model(results / "final_model.pt")
+    final = loaded_by(results / "final_model.pt")
     assert (final.learning_rate, final.model.training) == (0.02, False)
     rows = ROWS[:, :2] * torch.tensor([1, 2 if whole.use_inverse_triples else 1])
     torch.testing.assert_close(scores(final.model, rows), scores(whole, rows), rtol=1e-5, atol=1e-5)
-    trusted = load_pykeen_model(results / "pykeen" / "trained_model.pkl", trust_pickle=True)
+    pickle, cpu = results / "pykeen" / "trained_model.pkl", torch.device("cpu")
+    trusted = load_checkpoint(pickle, NATIONS, device=cpu, learning_rate=0.1, trust_pickle=True).checkpoint
     assert type(trusted.model) is type(final.model)
     assert isinstance(final.model, ConvE) == (model == "ConvE")
     if isinstance(trusted.model, ConvE):
         assert trusted.model.config.embedding_dim == 16 and trusted.model.config.inverse
 
     (path,) = (results / "checkpoints").glob("checkpoint_epoch_*.pt")
-    kept = load_pykeen_model(path)
+    kept = loaded_by(path)
     assert (kept.epoch, kept.learning_rate, kept.entities_digest) == (2, 0.02, NATIONS.entities.digest)
     smoothing = settings.get("label_smoothing", 0.1)  # kgops' default
     recorded = settings.get("loss") and {"name": settings["loss"], "label_smoothing": smoothing}
     assert kept.loss == recorded and final.loss == recorded
-    loaded = load_checkpoint(path, NATIONS, device=torch.device("cpu"))
+    loaded = load_checkpoint(path, NATIONS, device=cpu)
     assert (loaded.checkpoint.learning_rate, loaded.loss, loaded.epoch) == (0.02, recorded, 2)
     points = [loaded.checkpoint, TracinCheckpoint(final.model, 0.1)]
     for loss in (TARGET, ONE_TO_N):
         assert float(Scoring(points, loss).self_influence(ROWS).min()) > 0
+
+
+def loaded_by(path: Path) -> PykeenCheckpoint:
+    return model_of(path, load_saved(path, trust_pickle=False))
 
 
 def test_weights_that_do_not_say_their_model_are_refused_and_so_are_pickles(
@@ -85,18 +91,18 @@ def test_weights_that_do_not_say_their_model_are_refused_and_so_are_pickles(
 ) -> None:
     results = trained(tmp_path, monkeypatch, "TransE")
     with pytest.raises(BadInput) as caught:
-        load_pykeen_model(results / "pykeen" / "trained_model.pkl")
+        loaded_by(results / "pykeen" / "trained_model.pkl")
     assert "--trust-pickle" in str(caught.value.hint)
     alone = tmp_path / "elsewhere" / "deeper" / "final_model.pt"
     alone.parent.mkdir(parents=True)
     alone.write_bytes((results / "final_model.pt").read_bytes())
     with pytest.raises(BadInput, match="is not beside it"):
-        load_pykeen_model(alone)
+        loaded_by(alone)
     config = json.loads((results / "config.json").read_text())
     del config["model"]["inverse"]
     (alone.parent / "config.json").write_text(json.dumps(config))
     with pytest.raises(BadInput, match="does not say the model's 'inverse'"):
-        load_pykeen_model(alone)
+        loaded_by(alone)
 
 
 def test_a_model_that_cannot_be_built_again_is_refused_with_the_reason() -> None:
