@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import subprocess
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import torch
@@ -60,34 +58,17 @@ def read_shared_graph(folder: Path) -> Graph:
         raise BadInput(f"{path} is no shared graph of a TracIn run.") from error
 
 
-class ForkedProcess:
-    """A forked process with the interface of `subprocess.Popen`."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._process = multiprocessing.get_context("fork").Process(target=work, daemon=True)
-        self._process.start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
+class ForkedProcess(ForkProcess):
+    """A forked process that is asked how it is as a `subprocess.Popen` is."""
 
     def poll(self) -> int | None:
-        return self._process.exitcode
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        return self.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        code = self.poll()
-        if code is None:
+        self.join(timeout)
+        if self.exitcode is None:
             raise subprocess.TimeoutExpired("a fork of this process", timeout or 0)
-        return code
+        return self.exitcode
 
 
 class Forking:
@@ -100,7 +81,9 @@ class Forking:
         return device == "cpu" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - only counts them
 
     def start(self, log: Path, threads: int) -> ForkedProcess:
-        return ForkedProcess(lambda: self._do(log, threads))
+        process = ForkedProcess(target=self._do, args=(log, threads), daemon=True)
+        process.start()
+        return process
 
     def _do(self, log: Path, threads: int) -> None:
         torch.set_num_threads(threads)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -184,7 +182,7 @@ class LocalProcesses:
     Forks of this process where `copying` allows it, otherwise new processes.
     """
 
-    def __init__(self, shards: Shards, devices: Sequence[str], copying: Forking | None = None) -> None:
+    def __init__(self, shards: Shards, devices: Sequence[str], copying: Forking) -> None:
         self._shards, self._copying = shards, copying
         cores = len(os.sched_getaffinity(0))
         self._threads = max(1, cores // sum(device == "cpu" for device in devices)) if "cpu" in devices else 1
@@ -200,8 +198,7 @@ class LocalProcesses:
 
     def __exit__(self, *_: object) -> None:
         for child in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                child.process.send_signal(signal.SIGTERM)
+            child.process.terminate()
         deadline = time.monotonic() + _GRACE_S
         for child in self._children:
             try:
@@ -232,7 +229,7 @@ class LocalProcesses:
         return sum(child.done for child in self._children)
 
     def _start(self, device: str, log: Path) -> subprocess.Popen[bytes] | ForkedProcess:
-        if self._copying is not None and self._copying.is_possible_on(device):
+        if self._copying.is_possible_on(device):
             return self._copying.start(log, self._threads)
         own = {
             FOLDER: str(self._shards.folder),
