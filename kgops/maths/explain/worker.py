@@ -165,7 +165,7 @@ class _Work(NamedGraph):
         h, r, t = query.triple
         if one.number <= _MOST_NOTED:
             for entity, is_head in ((h, True), (t, False)):
-                why = self.evidence.missing(entity, r, is_head=is_head)
+                why = self.missing_evidence(entity, r, is_head=is_head)
                 if why is not None:
                     self.report.note(f"prediction {one.number}: {why}.")
         ends = (query.given,) if self.settings["sufficient"] else (h, t)

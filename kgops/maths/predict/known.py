@@ -18,13 +18,14 @@ from kgops.maths.worker.report import Reporter
 
 NEW = "new"
 _SPLITS = ("train", "valid", "test")
+_ASK = "`kgops predict --best 20` with that relation lists what it does relate"
 
 
 class KnownTriples:
     """All triples of a graph, on the CPU, sorted to be searched."""
 
     def __init__(self, graph: Graph) -> None:
-        self._entities, self._relations = graph.num_entities, graph.num_relations
+        self._entities = graph.num_entities
         self._splits = [
             self._keys(triples).sort().values for triples in (graph.train, graph.valid, graph.test)
         ]
@@ -83,50 +84,6 @@ def _contained(keys: torch.Tensor, sorted_keys: torch.Tensor) -> torch.Tensor:
     return sorted_keys[at] == keys
 
 
-_ASK = "`kgops predict --best 20` with that relation lists what it does relate"
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Types of entities decide. Without types, the relations that entities have decide."""
-
-    train: torch.Tensor
-    known: KnownTriples
-    entities: NamedVocabulary
-    relations: NamedVocabulary
-    types: NodeTypes | None = None
-
-    def missing(self, entity: int, relation: int, *, is_head: bool) -> str | None:
-        """Why the model can only guess, with what to do; None where some such entity has that relation."""
-        ends = self.known.ends(relation, heads=is_head)
-        named = shown(self.relations.name(relation))
-        if not len(ends):
-            return f"no triple has the relation {named}, so the model learnt nothing of it; ask with another"
-        if bool((ends == entity).any()):
-            return None
-        side, name = "head" if is_head else "tail", shown(self.entities.name(entity))
-        if self.types is not None:
-            own = self.types.of_entity.get(entity, ())
-            if own and not set(own) & set(self.types.counts(ends.tolist())):
-                return (
-                    f"no {side} of {named} has a type of {name} ({', '.join(own)}); its {side}s have: "
-                    f"{self.types.listed(ends.tolist())}; {_ASK}"
-                )
-            return None
-        if not self._roles(torch.tensor([entity])) & self._roles(ends):
-            return f"no {side} of {named} has any relation in common with {name}; {_ASK}"
-        return None
-
-    def _roles(self, entities: torch.Tensor) -> set[tuple[int, int]]:
-        """Which relations they have in training, as head (0) or as tail (1)."""
-        train = self.train.cpu()
-        found: set[tuple[int, int]] = set()
-        for column, side in ((0, 0), (2, 1)):
-            relations: list[int] = train[torch.isin(train[:, column], entities), 1].tolist()
-            found |= {(relation, side) for relation in relations}
-        return found
-
-
 @dataclass(frozen=True)
 class NamedGraph:
     """A graph with the names and types that a job gives its entities and relations."""
@@ -158,6 +115,33 @@ class NamedGraph:
         path = self.settings["node_types"]
         return read_node_types(Path(path), self.graph.entities) if path else None
 
-    @cached_property
-    def evidence(self) -> Evidence:
-        return Evidence(self.graph.train, self.known, self.entities, self.relations, self.types)
+    def missing_evidence(self, entity: int, relation: int, *, is_head: bool) -> str | None:
+        """Why the model can only guess, with what to do; None where some such entity has that relation. Types of
+        entities decide. Without types, the relations that entities have decide."""
+        ends = self.known.ends(relation, heads=is_head)
+        named = shown(self.relations.name(relation))
+        if not len(ends):
+            return f"no triple has the relation {named}, so the model learnt nothing of it; ask with another"
+        if bool((ends == entity).any()):
+            return None
+        side, name = "head" if is_head else "tail", shown(self.entities.name(entity))
+        if self.types is not None:
+            own = self.types.of_entity.get(entity, ())
+            if own and not set(own) & set(self.types.counts(ends.tolist())):
+                return (
+                    f"no {side} of {named} has a type of {name} ({', '.join(own)}); its {side}s have: "
+                    f"{self.types.listed(ends.tolist())}; {_ASK}"
+                )
+            return None
+        if not self._roles(torch.tensor([entity])) & self._roles(ends):
+            return f"no {side} of {named} has any relation in common with {name}; {_ASK}"
+        return None
+
+    def _roles(self, entities: torch.Tensor) -> set[tuple[int, int]]:
+        """Which relations they have in training, as head (0) or as tail (1)."""
+        train = self.graph.train
+        found: set[tuple[int, int]] = set()
+        for column, side in ((0, 0), (2, 1)):
+            relations: list[int] = train[torch.isin(train[:, column], entities), 1].tolist()
+            found |= {(relation, side) for relation in relations}
+        return found

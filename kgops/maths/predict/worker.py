@@ -220,7 +220,7 @@ class _Asked(NamedGraph):
     def note_guesses(self, one_by_one: Sequence[Question]) -> None:
         """Of the first questions, which ask for what no such entity has."""
         for one in [one for one in one_by_one if one.trouble is None][:_MOST_NOTED]:
-            why = self.evidence.missing(one.known, one.relation, is_head=not one.asks_heads)
+            why = self.missing_evidence(one.known, one.relation, is_head=not one.asks_heads)
             if why is not None:
                 self.report.note(f"question {one.number}: {why}.")
 
