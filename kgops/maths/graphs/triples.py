@@ -238,6 +238,14 @@ def _keys(ids: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
     return (ids[:, 0] * spans[1] + ids[:, 1]) * spans[2] + ids[:, 2]
 
 
+def contained(keys: torch.Tensor, sorted_keys: torch.Tensor) -> torch.Tensor:
+    """Which of the keys are among the sorted ones."""
+    if not len(sorted_keys):
+        return torch.zeros_like(keys, dtype=torch.bool)
+    at = torch.searchsorted(sorted_keys, keys).clamp_(max=len(sorted_keys) - 1)
+    return sorted_keys[at] == keys
+
+
 def _without_repeats(file: _File, ids: torch.Tensor, notes: list[str]) -> torch.Tensor:
     keys, order = _keys(ids, ids.max(dim=0).values + 1).sort(stable=True)
     # The sort is stable, so of equal triples the first in the file comes first and is kept.
@@ -268,9 +276,7 @@ def _note_trained(
     for path, ids in zip(paths[1:], split[1:], strict=True):
         if not len(ids):
             continue
-        keys = _keys(ids, spans)
-        place = torch.searchsorted(trained, keys).clamp_(max=len(trained) - 1)
-        both = trained[place] == keys
+        both = contained(_keys(ids, spans), trained)
         count = int(both.sum())
         if count:
             h, r, t = ids[int(both.nonzero()[0])].tolist()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kgops.jobs.job import Job
-from kgops.maths.graphs.triples import Graph
+from kgops.maths.graphs.triples import Graph, contained
 from kgops.maths.graphs.vocabulary import read_edge_map, read_node_names, shown
 from kgops.maths.predict.questions import NamedVocabulary, NodeTypes, read_node_types
 from kgops.maths.train.evaluate import KnownAnswers
@@ -30,16 +30,13 @@ class KnownTriples:
             self._keys(triples).sort().values for triples in (graph.train, graph.valid, graph.test)
         ]
         self._all = torch.cat([graph.train, graph.valid, graph.test])
-        self._answers: KnownAnswers | None = (
-            None  # made when asked for: it takes a second of a million triples
-        )
 
     def splits_of(self, triples: torch.Tensor) -> list[str]:
         """`train`, `valid`, `test` or `new` for each triple; the first of several."""
         keys = self._keys(triples)
         places = torch.full((len(keys),), len(_SPLITS))
         for place, split in reversed([*enumerate(self._splits)]):
-            places[_contained(keys, split)] = place
+            places[contained(keys, split)] = place
         words = (*_SPLITS, NEW)
         return [words[place] for place in places.tolist()]
 
@@ -47,20 +44,20 @@ class KnownTriples:
         keys = self._keys(triples)
         known = torch.zeros(len(keys), dtype=torch.bool)
         for split in self._splits:
-            known |= _contained(keys, split)
+            known |= contained(keys, split)
         return known
 
     def answers(self, asked: torch.Tensor) -> list[torch.Tensor]:
         """Known heads or tails of each question (known entity, relation, 1 where heads are asked)."""
-        if self._answers is None:
-            self._answers = KnownAnswers(self._distinct())
         rows, found = self._answers.of(asked[:, 0], 2 * asked[:, 1] + asked[:, 2])
         ends = torch.bincount(rows, minlength=len(asked)).cumsum(0).tolist()
         return [found[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _distinct(self) -> torch.Tensor:
+    @cached_property
+    def _answers(self) -> KnownAnswers:
+        """Made when asked for: it takes a second of a million triples."""
         keys, n = torch.unique(torch.cat(self._splits)), self._entities
-        return torch.stack([keys // n % n, keys // (n * n), keys % n], dim=1)
+        return KnownAnswers(torch.stack([keys // n % n, keys // (n * n), keys % n], dim=1))
 
     def pairs(self, relation: int) -> torch.Tensor:
         """Keys head · entities + tail of the known pairs of a relation, sorted."""
@@ -75,13 +72,6 @@ class KnownTriples:
 
     def _keys(self, triples: torch.Tensor) -> torch.Tensor:
         return (triples[:, 1] * self._entities + triples[:, 0]) * self._entities + triples[:, 2]
-
-
-def _contained(keys: torch.Tensor, sorted_keys: torch.Tensor) -> torch.Tensor:
-    if not len(sorted_keys):
-        return torch.zeros(len(keys), dtype=torch.bool)
-    at = torch.searchsorted(sorted_keys, keys).clamp_max(len(sorted_keys) - 1)
-    return sorted_keys[at] == keys
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kgops.maths.graphs.triples import contained
 from kgops.maths.models.products import without_tf32
 from kgops.maths.predict.ranking import Probability, realistic_ranks
 from kgops.maths.predict.scores import Scorer
@@ -125,9 +126,8 @@ class _Best:
 
     def _rank(self) -> None:
         scores, keys = self._scores[: self._count], self._keys[: self._count]
-        if self._left_out is not None and len(self._left_out):
-            at = torch.searchsorted(self._left_out, keys).clamp_max(len(self._left_out) - 1)
-            kept = self._left_out[at] != keys
+        if self._left_out is not None:
+            kept = ~contained(keys, self._left_out)
             scores, keys = scores[kept], keys[kept]
         if len(scores) > self._most:
             scores, at = scores.topk(self._most)
