@@ -26,15 +26,15 @@ from kgops.workloads.train.options import VECTOR_MODELS
 # Format of checkpoints that a run of PyKEEN's pipeline keeps; see `pykeen_models`.
 KEPT_FORMAT = "kgops pykeen checkpoint"
 
-_ENTITIES = "entity_representations.0._embeddings.weight"
+ENTITIES = "entity_representations.0._embeddings.weight"
 _BIASES = "entity_representations.1._embeddings.weight"
-_RELATIONS = "relation_representations.0._embeddings.weight"
+RELATIONS = "relation_representations.0._embeddings.weight"
 _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
 def _keys(batch_norm: bool) -> dict[str, str]:
     """kgops key → PyKEEN key."""
-    names = {"entities": _ENTITIES, "biases": _BIASES, "relations": _RELATIONS}
+    names = {"entities": ENTITIES, "biases": _BIASES, "relations": RELATIONS}
     conv = 2 if batch_norm else 1
     layers = {"conv": f"interaction.hr2d.{conv}", "project": "interaction.hr1d.0"}
     names |= {f"{own}.{part}": f"{far}.{part}" for own, far in layers.items() for part in ("weight", "bias")}
@@ -52,7 +52,7 @@ def to_pykeen_state(model: EntityModel) -> dict[str, torch.Tensor]:
     """A state dict that PyKEEN's model of this name and equal sizes can load."""
     own = model.state_dict()
     if isinstance(model, VectorModel):
-        tables = {_ENTITIES: own["entities"], _RELATIONS: own["relations"]}
+        tables = {ENTITIES: own["entities"], RELATIONS: own["relations"]}
         return {name: model.interleaved(table).clone() for name, table in tables.items()}
     assert isinstance(model, ConvE)
     state = {far: own[name].detach().clone() for name, far in _keys(model.config.batch_norm).items()}
@@ -65,11 +65,11 @@ def own_vectors(model: Any) -> EntityModel | None:
     """kgops' model with the vectors of PyKEEN's, if it has one whose scores are the same; on its device."""
     name = type(model).__name__
     tables = dict(model.named_parameters())
-    if name not in VECTOR_MODELS or tables.keys() != {_ENTITIES, _RELATIONS}:
+    if name not in VECTOR_MODELS or tables.keys() != {ENTITIES, RELATIONS}:
         return None
     if any(one.normalizer for one in (*model.entity_representations, *model.relation_representations)):
         return None
-    entities, relations = tables[_ENTITIES], tables[_RELATIONS]
+    entities, relations = tables[ENTITIES], tables[RELATIONS]
     rank = entities.shape[1] // VECTOR_MODELS[name]
     inverse = bool(model.use_inverse_triples)
     config = VectorConfig(len(entities), int(model.num_real_relations), inverse, rank, name)
@@ -92,7 +92,7 @@ def from_pykeen_state(
     A state dict determines all sizes but the image's height and width, and whether there are inverse relations.
     Without height and width the image is the only one that fits, or PyKEEN's default.
     """
-    for key in (_ENTITIES, _BIASES, _RELATIONS, "interaction.hr1d.0.weight"):
+    for key in (ENTITIES, _BIASES, RELATIONS, "interaction.hr1d.0.weight"):
         if key not in state:
             raise BadInput(
                 f"this is not a PyKEEN ConvE: '{key}' is missing.",
@@ -102,7 +102,7 @@ def from_pykeen_state(
     names = _keys(batch_norm)
     _same_keys(set(names.values()), set(state))
     config = _config(state, names, batch_norm, inverse, embedding_height, embedding_width, dropout)
-    model = ConvE(config).to(state[_ENTITIES].dtype)
+    model = ConvE(config).to(state[ENTITIES].dtype)
     own = model.state_dict()
     ours = {name: state[far].detach().reshape(own[name].shape) for name, far in names.items()}
     model.load_state_dict(ours)
@@ -135,7 +135,7 @@ def conve_of(path: Path, saved: Any, relations: int) -> ConvE:
             f"{path} holds no state dict.", hint="give PyKEEN's trained_model.pkl or a state dict."
         )
     try:
-        inverse = _RELATIONS in state and len(state[_RELATIONS]) == 2 * relations
+        inverse = RELATIONS in state and len(state[RELATIONS]) == 2 * relations
         return from_pykeen_state(state, inverse=inverse)
     except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise BadInput(
@@ -208,10 +208,10 @@ def _config(
     width: int | None,
     dropout: Mapping[str, float],
 ) -> ConvEConfig:
-    num_entities, dim = state[_ENTITIES].shape
+    num_entities, dim = state[ENTITIES].shape
     out_channels, channels, kernel_height, kernel_width = state[names["conv.weight"]].shape
     features = state["interaction.hr1d.0.weight"].shape[1]
-    relations = state[_RELATIONS].shape[0]
+    relations = state[RELATIONS].shape[0]
     if inverse and relations % 2:
         raise BadInput(
             f"{relations} relation vectors cannot be relations and their inverses.",

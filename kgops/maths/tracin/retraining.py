@@ -43,9 +43,6 @@ class Outcome:
     rank: float
     head_rank: float
 
-    def to_dict(self) -> dict[str, float]:
-        return asdict(self)
-
 
 class Retrain(Protocol):
     """Trains on `train` from `seed` and returns an outcome for each test triple.
@@ -159,17 +156,10 @@ class _ProgressOnly:
         if phase == "train":
             self._inside(done / total)
 
-    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
+    def _drop(self, *what: object, **fields: object) -> None:
         pass
 
-    def metric(self, name: str, value: float, step: int) -> None:
-        pass
-
-    def memory(self, **mib: float) -> None:
-        pass
-
-    def artifact(self, path: Path, kind: str) -> None:
-        pass
+    option = metric = memory = artifact = _drop
 
     def note(self, text: str) -> None:
         self._report.note(text)
@@ -250,7 +240,7 @@ class Journal:
                 "seed": one.seed,
                 "deleted": len(one.deleted),
                 "seconds": round(time.monotonic() - started, 3),
-                "outcomes": [outcome.to_dict() for outcome in outcomes],
+                "outcomes": [asdict(outcome) for outcome in outcomes],
             }
         )
         return outcomes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -130,10 +130,6 @@ class Change:
     def of(self, quantity: str) -> float:
         return float(getattr(self.after, quantity) - getattr(self.before, quantity))
 
-    def to_dict(self) -> dict[str, Any]:
-        what = {name: getattr(self, name) for name in ("deletion", "draw", "seed", "test", "deleted")}
-        return {**what, "before": self.before.to_dict(), "after": self.after.to_dict()}
-
 
 @dataclass(frozen=True)
 class Validation:
@@ -200,7 +196,7 @@ class Validation:
                 }
                 for test, triple in enumerate(self.tests)
             ],
-            "retrained": [change.to_dict() for change in self.changes],
+            "retrained": [asdict(change) for change in self.changes],
         }
 
 
@@ -306,13 +302,13 @@ def validate_influences(
         stop_requested=stop,
         cleanup=scoring.cleanup,
     )
-    influences = scores.scores.cpu()
-    common: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
     deleted = validate(
-        *(graph, tests, influences, k, again, folder / JOURNAL),
+        *(graph, tests, scores.scores, k, again, folder / JOURNAL),
+        seed=seed,
         draws=TRACIN_VALIDATION_DRAWS,
         noise=TRACIN_VALIDATION_NOISE,
-        **common,
+        report=report,
+        stop_requested=stop,
     )
     report.note(deleted.sentence())
     write_json(folder / "results" / "validation.json", deleted.to_dict())

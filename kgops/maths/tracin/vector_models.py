@@ -27,14 +27,13 @@ from pykeen.nn.modules import (
     TransEInteraction,
 )
 
+from kgops.maths.models.pykeen_bridge import ENTITIES, RELATIONS
 from kgops.maths.tracin.bilinear import BilinearEncoder
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.entity_pass import own_weight, scale_of
 from kgops.maths.tracin.generic import PairwiseEngine, add_equal, is_plain, labels_of, products_where_equal
 from kgops.maths.tracin.loss import TracinLoss
 
-ENTITIES = "entity_representations.0._embeddings.weight"
-RELATIONS = "relation_representations.0._embeddings.weight"
 _BILINEAR = (DistMultInteraction, ComplExInteraction, RESCALInteraction, HolEInteraction)
 
 
