@@ -17,6 +17,9 @@ import random
 import sys
 import traceback
 from collections.abc import Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -77,9 +80,7 @@ def _run_trial(variants: Mapping[str, Variant], repetitions: int, draw: random.R
         order = [*variants]
         draw.shuffle(order)
         return {name: _alone_on_gpu(variants[name], repetitions) for name in order}
-    workers: dict[str, _Worker] = {}
-    for name, variant in variants.items():
-        workers[name] = _Worker(variant, repetitions, list(workers.values()))
+    workers = {name: _Worker(variant, repetitions) for name, variant in variants.items()}
     records: dict[str, Records] = {}
     while len(records) < len(workers):
         waiting = [name for name in workers if name not in records]
@@ -102,59 +103,41 @@ def _alone_on_gpu(variant: Variant, repetitions: int) -> Records:
 class _Worker:
     """A forked process that runs one variant, up to the next pause on each request."""
 
-    def __init__(self, variant: Variant, repetitions: int, others: list[_Worker]) -> None:
-        to_child, from_parent = os.pipe()
-        to_parent, from_child = os.pipe()
-        sys.stdout.flush()
-        self._pid = os.fork()
-        if self._pid == 0:
-            os.close(from_parent)
-            os.close(to_parent)
-            for other in others:  # otherwise they keep each other's pipes open after the parent has ended
-                other.close()
-            _run_worker(variant, repetitions, to_child, from_child)
-        os.close(to_child)
-        os.close(from_child)
-        self._requests = os.fdopen(from_parent, "w", buffering=1)
-        self._answers = os.fdopen(to_parent)
+    def __init__(self, variant: Variant, repetitions: int) -> None:
+        self._pipe, theirs = Pipe()
+        self._process = ForkProcess(target=_run_worker, args=(variant, repetitions, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
 
     def resume(self) -> Records | None:
         """Runs the worker to its next pause; None unless it has finished."""
+        records: Records | None = None
         try:
-            self._requests.write("\n")
-        except BrokenPipeError:
-            pass  # it has ended; its last answer may still be in the pipe
-        line = self._answers.readline()
-        if line == "\n":
-            return None
-        self._answers.close()
-        _, status = os.waitpid(self._pid, 0)
-        if not line or status:
-            return _failure(f"its process ended with {os.waitstatus_to_exitcode(status)}")
-        records: Records = json.loads(line)
+            self._pipe.send("resume")
+            records = self._pipe.recv()
+            if records is None:
+                return None
+        except (EOFError, OSError):
+            pass  # it has ended without an answer
+        self._process.join()
+        if records is None or self._process.exitcode:
+            return _failure(f"its process ended with {self._process.exitcode}")
         return records
 
-    def close(self) -> None:
-        os.close(self._requests.fileno())
-        os.close(self._answers.fileno())
 
-
-def _run_worker(variant: Variant, repetitions: int, requests: int, answers: int) -> None:
-    """Never returns, so that the parent's cleanup does not run twice."""
-
+def _run_worker(variant: Variant, repetitions: int, pipe: Connection[Any, Any]) -> None:
     def wait() -> None:
-        if not os.read(requests, 1):
+        try:
+            pipe.recv()
+        except EOFError:
             os._exit(1)  # the parent has ended
 
     def pause() -> None:
-        os.write(answers, b"\n")
+        pipe.send(None)
         wait()
 
     wait()
-    text = json.dumps(_records(variant, Trial(repetitions, pause))) + "\n"
-    with os.fdopen(answers, "w") as pipe:
-        pipe.write(text)
-    os._exit(0)
+    pipe.send(_records(variant, Trial(repetitions, pause)))
 
 
 def _records(variant: Variant, trial: Trial) -> Records:
