@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.jobs.option import not_a_triple, triple_in
-from kgops.maths.graphs.vocabulary import is_comment, read_lines, shown
+from kgops.maths.graphs.triples import triple_rows
+from kgops.maths.graphs.vocabulary import shown
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.predict.questions import NamedVocabulary
 from kgops.maths.tracin.blocks import FisherEngine, Settings, TracinCheckpoint
@@ -102,7 +102,6 @@ class Prediction:
 
 
 _SIDES = {"head": True, "tail": False}
-_SUGGESTED = 20  # unknown names of a file for which nearest names are searched
 
 
 @dataclass(frozen=True)
@@ -131,14 +130,10 @@ def of_file(
     """All predictions of the file, in order; one with an unknown name has `trouble`. A fourth column, `head` or
     `tail`, is the end that was asked for."""
     asked: list[Asked] = []
-    troubled = 0
-    for n, line in enumerate(read_lines(path), 1):
-        if not line.strip() or is_comment(line):
-            continue
-        parts = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
-        if len(parts) < 3 or not all(map(str.strip, parts[:3])):
+    for n, parts in triple_rows(path):
+        if not all(map(str.strip, parts[:3])):
             raise BadInput(
-                f"{path}, line {n}: {shown(line)} is not head, relation and tail.",
+                f"{path}, line {n}: {shown(' '.join(parts))} is not head, relation and tail.",
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
         texts, number = (parts[0], parts[1], parts[2]), len(asked) + 1
@@ -149,11 +144,9 @@ def of_file(
                 hint="it says which end was asked for, head or tail; leave it out, or empty, for --asked.",
             )
         of_head = _SIDES.get(side.casefold(), asks_head)
-        suggests = troubled < _SUGGESTED
         try:
-            asked.append(_resolved(number, texts, entities, relations, of_head, suggests=suggests))
+            asked.append(_resolved(number, texts, entities, relations, of_head))
         except BadInput as error:
-            troubled += 1
             asked.append(Asked(number, texts, None, error.message))
     if not asked:
         raise BadInput(f"{path} has no predictions.", hint="each line is head, relation, tail.")
@@ -166,13 +159,10 @@ def _resolved(
     entities: NamedVocabulary,
     relations: NamedVocabulary,
     asks_head: bool,
-    *,
-    suggests: bool = True,
 ) -> Asked:
-    head = entities.find(texts[0], suggests=suggests)
-    relation = relations.find(texts[1], suggests=suggests)
-    tail = entities.find(texts[2], suggests=suggests)
-    return Asked(number, texts, Query((head, relation, tail), asks_head))
+    head, relation, tail = texts
+    triple = entities.find(head), relations.find(relation), entities.find(tail)
+    return Asked(number, texts, Query(triple, asks_head))
 
 
 class Influences:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -15,7 +16,7 @@ import torch
 from kgops.errors import BadInput
 from kgops.jobs.bundled import BUNDLED, bundled_folder
 from kgops.jobs.data_digests import TRIPLES, count_of
-from kgops.maths.graphs.vocabulary import Vocabulary, is_id, read_lines, read_vocabulary, shown
+from kgops.maths.graphs.vocabulary import Vocabulary, is_id, read_lines, read_vocabulary, shown, written_lines
 
 _HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("h", "r", "t")}
 
@@ -152,6 +153,18 @@ def read_pykeen_dataset(name: str) -> Graph:
     )
     split = [triples.detach().cpu().long().contiguous() for triples in splits]
     return Graph(split[0], split[1], split[2], entities, relations, sources=_of_dataset(name))
+
+
+def triple_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Head, relation, tail and what follows on each line of a file that a person wrote, with the line's number."""
+    for n, line in written_lines(path):
+        columns = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
+        if len(columns) < 3:
+            raise BadInput(
+                f"{path}, line {n}: expected 3 columns, found {len(columns)}: {shown(line)}.",
+                hint="each line is head, relation, tail, separated by single tabs.",
+            )
+        yield n, columns
 
 
 def _of_dataset(name: str) -> dict[str, str]:

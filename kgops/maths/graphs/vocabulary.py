@@ -22,6 +22,11 @@ def is_comment(line: str) -> bool:
     return line.startswith("#") and "\t" not in line
 
 
+def written_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file that a person wrote, with their numbers, but for empty ones and comments."""
+    return ((n, line) for n, line in enumerate(read_lines(path), 1) if line.strip() and not is_comment(line))
+
+
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 text file without their line ends; `.gz` is recognised by content."""
     try:

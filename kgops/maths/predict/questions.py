@@ -12,10 +12,11 @@ from typing import Literal
 import torch
 
 from kgops.errors import BadInput
-from kgops.maths.graphs.vocabulary import Vocabulary, is_comment, is_id, read_lines, shown
+from kgops.maths.graphs.vocabulary import Vocabulary, is_comment, is_id, read_lines, shown, written_lines
 from kgops.workloads.graphs.names import close_to, folded
 
 _MOST_AMBIGUOUS = 5  # labels listed that have one name
+_SUGGESTED = 20  # unknown names for which nearest names are searched: a second in 100,000 names
 
 
 def did_you_mean(offered: Iterable[str]) -> str:
@@ -29,6 +30,7 @@ class NamedVocabulary:
 
     def __init__(self, kind: str, vocabulary: Vocabulary, names: Mapping[str, str]) -> None:
         self.kind, self.vocabulary, self.names = kind, vocabulary, names
+        self._searches = 0  # for nearest names
 
     def label(self, number: int) -> str:
         return self.vocabulary.labels[number]
@@ -40,7 +42,7 @@ class NamedVocabulary:
 
     def find(self, text: str, *, suggests: bool = True) -> int:
         """The id of a label. Tries labels, then names, then both in other case, then a number as an id. BadInput offers
-        similar names, unless that search takes too long: a second in 100,000 names."""
+        names similar to the first unknown ones."""
         exact = self.vocabulary.id_of(text)
         if exact is not None:
             return exact
@@ -51,6 +53,8 @@ class NamedVocabulary:
         vocabulary = self.vocabulary
         if is_id(text) and int(text) < len(vocabulary) and vocabulary.takes_ids:
             return int(text)
+        suggests = suggests and self._searches < _SUGGESTED
+        self._searches += suggests
         names = "label, readable name or id" if vocabulary.takes_ids else "label or readable name"
         raise BadInput(
             f"no {self.kind} is named {shown(text)}{self._nearest(text) if suggests else '.'}",
@@ -188,9 +192,7 @@ def read_marks(path: Path, entities: NamedVocabulary) -> tuple[dict[tuple[int, i
     """A word for each pair of head and tail, and how many lines name an entity that the graph lacks."""
     marks: dict[tuple[int, int], str] = {}
     unknown = 0
-    for n, line in enumerate(read_lines(path), 1):
-        if not line.strip() or is_comment(line):
-            continue
+    for n, line in written_lines(path):
         parts = [part.strip() for part in line.split("\t")]
         if len(parts) < 2 or not all(parts[:2]):
             raise BadInput(
@@ -213,7 +215,6 @@ def _bare(word: str) -> str:
 
 
 ASKED = "?"
-_SUGGESTED = 20  # unknown names of a file for which nearest names are searched
 
 Side = Literal["head", "tail"]
 
@@ -245,10 +246,7 @@ def question(
 def of_file(path: Path, entities: NamedVocabulary, relations: NamedVocabulary) -> list[Question]:
     """All questions of the file; one with an unknown name has `trouble`, and the others are answered."""
     questions: list[Question] = []
-    troubled = 0
-    for n, line in enumerate(read_lines(path), 1):
-        if not line.strip() or is_comment(line):
-            continue
+    for n, line in written_lines(path):
         parts = [ASKED if part.strip() == ASKED else part for part in line.split("\t")]
         parts += [ASKED] * (len(parts) == 2)
         if (
@@ -264,10 +262,8 @@ def of_file(path: Path, entities: NamedVocabulary, relations: NamedVocabulary) -
         texts = (parts[0], parts[1], parts[2])
         number = len(questions) + 1
         try:
-            suggests = troubled < _SUGGESTED
-            questions.append(_resolved(number, _asked(texts), texts, entities, relations, suggests=suggests))
+            questions.append(_resolved(number, _asked(texts), texts, entities, relations))
         except BadInput as error:
-            troubled += 1
             questions.append(Question(number, _asked(texts), texts, trouble=error.message))
     if not questions:
         raise BadInput(f"{path} has no questions.", hint="each line is head, relation, ?.")
@@ -280,11 +276,9 @@ def _resolved(
     texts: tuple[str, str, str],
     entities: NamedVocabulary,
     relations: NamedVocabulary,
-    *,
-    suggests: bool = True,
 ) -> Question:
-    known = entities.find(texts[2] if asked == "head" else texts[0], suggests=suggests)
-    return Question(number, asked, texts, known, relations.find(texts[1], suggests=suggests))
+    known = entities.find(texts[2] if asked == "head" else texts[0])
+    return Question(number, asked, texts, known, relations.find(texts[1]))
 
 
 def _asked(texts: tuple[str, str, str]) -> Side:

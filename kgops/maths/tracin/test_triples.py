@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +10,8 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.jobs.option import not_a_triple, triple_in
-from kgops.maths.graphs.triples import Graph
-from kgops.maths.graphs.vocabulary import Vocabulary, is_comment, is_id, read_lines, shown
+from kgops.maths.graphs.triples import Graph, triple_rows
+from kgops.maths.graphs.vocabulary import Vocabulary, is_id, shown
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,7 @@ def from_text(text: str, graph: Graph) -> TestTriple:
 def from_file(path: Path, graph: Graph) -> list[TestTriple]:
     """All triples of the file, in order; one that cannot be scored has `trouble`."""
     tests: list[TestTriple] = []
-    for n, line in enumerate(read_lines(path), 1):
-        if not line.strip() or is_comment(line):
-            continue
-        parts = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
-        if len(parts) < 3:
-            raise BadInput(
-                f"{path}, line {n}: expected 3 columns, found {len(parts)}: {shown(line)}.",
-                hint="each line is head, relation, tail, separated by single tabs.",
-            )
+    for _, parts in triple_rows(path):
         test = _named(len(tests) + 1, (parts[0], parts[1], parts[2]), graph)
         tests.append(replace(test, asks_head=len(parts) > 3 and parts[3].strip() == "head"))
     if not tests:
