@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from kgops.errors import BadInput, KgopsError
 from kgops.jobs.option_reading import nearest
+from kgops.maths.graphs.vocabulary import bare
 
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 _SHOWN = 5  # lines that are shown of each trouble
-_PREFIX = "biolink:"
 _AT_ONCE = 1 << 16  # triples as Python's numbers
 Row = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class Choice:
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Choice:
         sets = {
-            name: frozenset(map(_bare, told.get(name, ())))
+            name: frozenset(map(bare, told.get(name, ())))
             for name in ("predicates", "categories", "sources", "levels", "symmetric")
         }
         return cls(**sets, qualifiers=bool(told.get("qualifiers")), date=told.get("date"))
@@ -149,7 +149,7 @@ def _read_nodes(path: Path, found: Found) -> None:
             continue
         found.nodes[node] = len(found.nodes)
         found.names.append(name)
-        found.types.append("|".join(_bare(one) for one in _several(row.get("category"))))
+        found.types.append("|".join(bare(one) for one in _several(row.get("category"))))
 
 
 def _read_edges(path: Path, found: Found, choice: Choice) -> None:
@@ -160,7 +160,7 @@ def _read_edges(path: Path, found: Found, choice: Choice) -> None:
         if not (isinstance(subject, str) and isinstance(predicate, str) and isinstance(other, str)):
             found.trouble("edges without subject, predicate or object", f"{path.name}:{number}")
             continue
-        name = _bare(predicate)
+        name = bare(predicate)
         found.predicates[name] += 1
         head, tail = nodes.get(subject), nodes.get(other)
         if head is None or tail is None:
@@ -190,7 +190,7 @@ def _wanted(found: Found, choice: Choice) -> Callable[[Row, int, int], bool]:
     def wanted(row: Row, head: int, tail: int) -> bool:
         if not (of_category[head] and of_category[tail]):
             return False
-        if choice.sources and _bare(str(row.get("primary_knowledge_source"))) not in choice.sources:
+        if choice.sources and bare(str(row.get("primary_knowledge_source"))) not in choice.sources:
             return False
         return not choice.levels or str(row.get("knowledge_level")) in choice.levels
 
@@ -200,7 +200,7 @@ def _wanted(found: Found, choice: Choice) -> Callable[[Row, int, int], bool]:
 def _with_qualifiers(name: str, row: Row) -> str:
     """`affects|decreased|activity`, in the order of the qualifiers' names."""
     keys = sorted(key for key in row if key.endswith("_qualifier") or key == "qualified_predicate")
-    values = [_bare(_one_line(row[key])) for key in keys if row[key]]
+    values = [bare(_one_line(row[key])) for key in keys if row[key]]
     return "|".join([name, *(value for value in values if value)])
 
 
@@ -229,10 +229,6 @@ def _write(out: Path, found: Found, rows: npt.NDArray[np.int64]) -> None:
         for at in np.unique(rows[:, [0, 2]]).tolist():
             names.write(f"{ids[at]}\t{found.names[at]}\n")
             nodes.write(f"{ids[at]}\t{found.types[at]}\n")
-
-
-def _bare(text: str) -> str:
-    return text.removeprefix(_PREFIX)
 
 
 def _several(value: object) -> list[str]:

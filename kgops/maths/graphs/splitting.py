@@ -23,7 +23,6 @@ from kgops.errors import BadInput, KgopsError
 from kgops.jobs.option_reading import nearest
 
 TRIPLES, PARTS = "triples.txt", ("train", "valid", "test")
-WAYS = ("pair", "tail", "date")
 _LEFT_OUT = 3
 _Ids = npt.NDArray[np.int64]
 

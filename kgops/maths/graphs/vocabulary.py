@@ -143,11 +143,11 @@ def _described(key: str) -> str | None:
     if not isinstance(edge, Mapping) or not isinstance(edge.get("predicate"), str):
         return None
     qualifiers = [str(value) for name, value in edge.items() if name != "predicate" and value]
-    predicate = _bare(edge["predicate"])
-    return f"{predicate} ({' '.join(map(_bare, qualifiers))})" if qualifiers else predicate
+    predicate = bare(edge["predicate"])
+    return f"{predicate} ({' '.join(map(bare, qualifiers))})" if qualifiers else predicate
 
 
-def _bare(word: str) -> str:
+def bare(word: str) -> str:
     """Removes the prefix `biolink:`."""
     return word.removeprefix("biolink:")
 

@@ -41,15 +41,12 @@ class ConvE(EntityModel):
         """
         return ("input_norm.weight",) if self.input_norm is not None and self.config.channels == 1 else ()
 
-    def image(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
-        """Head above relation, per channel: (batch, channels, 2 · height, width)."""
-        shape = (-1, self.config.channels, self.config.height, self.config.width)
-        return torch.cat([head_rows.view(shape), relation_rows.view(shape)], dim=2)
-
     def normed_image(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
+        """Head above relation, per channel: (batch, channels, 2 · height, width)."""
         if self.config.relation_dropout:
             relation_rows = F.dropout(relation_rows, self.config.relation_dropout, self.training)
-        image = self.image(head_rows, relation_rows)
+        shape = (-1, self.config.channels, self.config.height, self.config.width)
+        image = torch.cat([head_rows.view(shape), relation_rows.view(shape)], dim=2)
         if self.input_norm is not None:
             image = self.input_norm(image)
         return F.dropout(image, self.config.input_dropout, self.training)

@@ -7,13 +7,12 @@ maximum for each tail tells whether a chunk has any.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from kgops.maths.graphs.triples import contained
 from kgops.maths.models.products import without_tf32
-from kgops.maths.predict.ranking import Probability, realistic_ranks
+from kgops.maths.predict.ranking import Answers, Probability, realistic_ranks
 from kgops.maths.predict.scores import Scorer
 from kgops.maths.train.evaluate import split
 from kgops.workloads.predict.job import PREDICT_WAITING
@@ -21,17 +20,6 @@ from kgops.workloads.predict.job import PREDICT_WAITING
 _SPARE = 64  # pairs beyond the last that are scored again in PyKEEN's arithmetic
 _AGAIN_AT_ONCE = 128  # heads whose pairs are scored again together
 _PAIRS_AT_ONCE = 4096  # of theirs: vectors of so many take less than a chunk's scores
-
-
-@dataclass(frozen=True)
-class BestPairs:
-    """Best first; on the CPU."""
-
-    heads: torch.Tensor
-    tails: torch.Tensor
-    ranks: torch.Tensor
-    scores: torch.Tensor
-    probabilities: torch.Tensor | None
 
 
 @torch.no_grad()
@@ -47,8 +35,8 @@ def best_pairs(
     chunk: int = 4096,
     stop_requested: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> BestPairs | None:
-    """The `most` best pairs; None if a stop was requested.
+) -> tuple[torch.Tensor, Answers] | None:
+    """Heads and tails of the `most` best pairs; None if a stop was requested.
 
     `left_out`: sorted keys head · entities + tail of pairs that are ranked but not listed. `heads` and `tails`: those
     that are paired (None: all).
@@ -144,7 +132,7 @@ def _ranked(
     beside: torch.Tensor,
     most: int,
     probability: Probability,
-) -> BestPairs:
+) -> tuple[torch.Tensor, Answers]:
     """The pairs in the order of their exact scores. Their ranks also count the scores `beside`."""
     n = scorer.num_entities
     keys = keys.sort().values
@@ -153,7 +141,7 @@ def _ranked(
     keys, ranks = keys[order][:most], realistic_ranks(scores, beside)[:most]
     normalizers = None if normalizers is None else normalizers[order][:most]
     probabilities = probability.of(scores[:most], normalizers)
-    return BestPairs(keys // n, keys % n, ranks, scores[:most], probabilities)
+    return keys // n, Answers(keys % n, ranks, scores[:most], probabilities)
 
 
 def _exactly(

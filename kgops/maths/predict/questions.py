@@ -12,7 +12,15 @@ from typing import Literal
 import torch
 
 from kgops.errors import BadInput
-from kgops.maths.graphs.vocabulary import Vocabulary, is_comment, is_id, read_lines, shown, written_lines
+from kgops.maths.graphs.vocabulary import (
+    Vocabulary,
+    bare,
+    is_comment,
+    is_id,
+    read_lines,
+    shown,
+    written_lines,
+)
 from kgops.workloads.graphs.names import close_to, folded
 
 _MOST_AMBIGUOUS = 5  # labels listed that have one name
@@ -115,7 +123,7 @@ class NodeTypes:
 
     def entities(self, wanted: str) -> torch.Tensor:
         """Ids of the entities of a type, in upper or lower case."""
-        folded = _bare(wanted).casefold()
+        folded = bare(wanted).casefold()
         ids = [one for one, types in self.of_entity.items() if folded in map(str.casefold, types)]
         if not ids:
             known = {one.casefold(): one for one in self.counts(self.of_entity)}
@@ -162,7 +170,7 @@ def read_node_types(path: Path, entities: Vocabulary) -> NodeTypes:
         number = entities.id_of(parts[first_column])
         if number is not None:
             types = parts[column].replace(";", "|").split("|")
-            of_entity[number] = tuple(_bare(one.strip()) for one in types if one.strip())
+            of_entity[number] = tuple(bare(one.strip()) for one in types if one.strip())
     if not of_entity:
         raise BadInput(
             f"{path} has the type of none of the {len(entities):,} entities.",
@@ -208,10 +216,6 @@ def read_marks(path: Path, entities: NamedVocabulary) -> tuple[dict[tuple[int, i
     if not marks:
         raise BadInput(f"{path} has no pair of entities of the graph.", hint="each line is head, tail, word.")
     return marks, unknown
-
-
-def _bare(word: str) -> str:
-    return word.removeprefix("biolink:")
 
 
 ASKED = "?"

@@ -330,8 +330,8 @@ class _Work:
         )
         if best is None:
             raise Stopped
-        triples = torch.stack([best.heads, torch.full_like(best.heads, relation), best.tails], dim=1)
-        found = Answers(best.tails, best.ranks, best.scores, best.probabilities)
+        heads, found = best
+        triples = torch.stack([heads, torch.full_like(heads, relation), found.entities], dim=1)
         return self._listing([self._with_splits(1, "pair", triples, found)])
 
     def _listed(self, asked: Question, found: Answers) -> Listed:

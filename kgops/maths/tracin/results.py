@@ -6,8 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.finished_tests import FinishedTest
 from kgops.maths.tracin.test_triples import TestTriple
+from kgops.workloads.graphs.text_sizes import Names
 from kgops.workloads.tracin.options import TRACIN_RANKED_FIRST, TRACIN_TIES_AT_ONCE, tests_ranked_at_once
 
 
@@ -152,27 +152,6 @@ def _sorted(scores: torch.Tensor, ids: torch.Tensor, k: int) -> tuple[torch.Tens
 _MOST_KEPT = 200_000  # training triples: some 50 MB of text
 
 
-@dataclass(frozen=True)
-class Names:
-    """Names of labels; a label without a name stands for itself."""
-
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    edges: Mapping[str, str] = field(default_factory=dict)
-
-    def of(self, triple: tuple[str, str, str]) -> tuple[str, str, str]:
-        head, relation, tail = triple
-        return self.nodes.get(head, head), self.edges.get(relation, relation), self.nodes.get(tail, tail)
-
-    def known(self, triples: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-        """Label → name, for the labels of the triples that have one."""
-        named: dict[str, str] = {}
-        for head, relation, tail in triples:
-            for label, names in ((head, self.nodes), (relation, self.edges), (tail, self.nodes)):
-                if label in names and names[label] != label:
-                    named[label] = names[label]
-        return named
-
-
 class Table:
     """The training triples as labels, names and file rows."""
 
@@ -264,8 +243,17 @@ def attribution_event(table: Table, test: TestTriple, finished: FinishedTest, mo
         "candidates": finished.candidates,
         "trouble": finished.trouble,
         "influences": influences,
-        "names": table.names.known([test.labels, *labels]),
+        "names": _known(table.names, [test.labels, *labels]),
     }
+
+
+def _known(names: Names, triples: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+    """Label → name, for the labels of the triples that have one."""
+    named: dict[str, str] = {}
+    for triple in triples:
+        pairs = zip(triple, names.of(triple), strict=True)
+        named |= {label: name for label, name in pairs if name != label}
+    return named
 
 
 def as_object(labels: tuple[str, str, str], names: Names) -> dict[str, str]:

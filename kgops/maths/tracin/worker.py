@@ -22,7 +22,7 @@ from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.outputs import Outputs, Writing, self_influence_csv, self_influence_json
 from kgops.maths.tracin.parallel import merging, plan_shards, spread
-from kgops.maths.tracin.results import Names, Table, as_object
+from kgops.maths.tracin.results import Table, as_object
 from kgops.maths.tracin.scan import Scoring
 from kgops.maths.tracin.shards import MERGE
 from kgops.maths.tracin.test_triples import TestTriple
@@ -34,6 +34,7 @@ from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.memory_cleanup import MemoryCleanup
 from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Reporter
+from kgops.workloads.graphs.text_sizes import Names
 from kgops.workloads.tracin.job import formats_of
 
 

@@ -179,7 +179,7 @@ def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int, some: bo
     scores, keys = expected.view(-1).topk(50)
     softmax = Probability("softmax")
     scorer = scorer_of(model, 1000)
-    found = best_pairs(
+    best = best_pairs(
         scorer,
         relation,
         50,
@@ -189,12 +189,14 @@ def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int, some: bo
         tails=tails,
         chunk=chunk,
     )
-    assert found is not None and found.probabilities is not None
-    assert (found.heads * n + found.tails).tolist() == keys.tolist()
+    assert best is not None
+    of, found = best
+    assert found.probabilities is not None
+    assert (of * n + found.entities).tolist() == keys.tolist()
     torch.testing.assert_close(found.scores, scores)
     candidates = every[heads, ::2]
     assert found.ranks.tolist() == [1 + int((candidates > score).sum()) for score in scores]
-    shares = every.softmax(dim=1)[found.heads, found.tails]
+    shares = every.softmax(dim=1)[of, found.entities]
     torch.testing.assert_close(found.probabilities, shares)
 
 
@@ -205,8 +207,10 @@ def test_best_pairs_of_pykeens_models_are_those_of_brute_force() -> None:
     n = graph.num_entities
     with torch.no_grad():
         every = model.predict_t(torch.stack([torch.arange(n), torch.full((n,), 3)], dim=1))
-    found = best_pairs(scorer_of(model, 4), 3, 20, NONE, chunk=4)
-    assert found is not None and found.probabilities is None
+    best = best_pairs(scorer_of(model, 4), 3, 20, NONE, chunk=4)
+    assert best is not None
+    heads, found = best
+    assert found.probabilities is None
     # Pairs of an entity with itself all score alike, so scores are compared, not their order.
     torch.testing.assert_close(found.scores, every.view(-1).topk(20).values)
-    torch.testing.assert_close(found.scores, every[found.heads, found.tails])
+    torch.testing.assert_close(found.scores, every[heads, found.entities])

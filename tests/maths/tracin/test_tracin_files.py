@@ -15,8 +15,9 @@ from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary
 from kgops.maths.tracin.finished_tests import FinishedTest
 from kgops.maths.tracin.outputs import CSV_HEADER, csv_file, json_file
-from kgops.maths.tracin.results import Names, Table
+from kgops.maths.tracin.results import Table
 from kgops.maths.tracin.test_triples import TestTriple
+from kgops.workloads.graphs.text_sizes import NO_NAMES, Names
 
 HOSTILE = (
     'quoted " and, comma',
@@ -30,7 +31,7 @@ NOTHING = torch.empty(0, 3, dtype=torch.long)
 
 def table_of(train: torch.Tensor, entities: list[str], names: Names | None = None) -> Table:
     graph = Graph(train, NOTHING, NOTHING, Vocabulary.of(entities), Vocabulary.of(["is, or was"]))
-    return Table(graph, names or Names())
+    return Table(graph, names or NO_NAMES)
 
 
 def found(
