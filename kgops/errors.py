@@ -6,7 +6,6 @@ KgopsError                 1   a known problem
 │   └── BadInput           2   an invalid input file, with name and line
 ├── NoSuchRun              2
 ├── WontFit                3   predicted to need more memory or disk than there is
-├── Interrupted            5   resumable
 └── Unavailable            1   home, disk or database cannot be used
 
 Any other exception is a bug and prints a traceback.
@@ -53,10 +52,6 @@ class NoSuchRun(Usage):
 
 class WontFit(KgopsError):
     exit_code = 3
-
-
-class Interrupted(KgopsError):
-    exit_code = 5
 
 
 class Unavailable(KgopsError):

@@ -36,7 +36,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class TrainingAgain:
-    """`settings` come from the explain job. Raises `Interrupted` on a stop request, and keeps finished trainings."""
+    """`settings` come from the explain job. Raises `Stopped` on a stop request, and keeps finished trainings."""
 
     graph: Graph
     loaded: LoadedCheckpoint

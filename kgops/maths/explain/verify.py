@@ -83,7 +83,7 @@ def verified(
     puts_back: bool = False,
 ) -> Verified:
     """Removes all `sets` (rows of the training triples, one set for each prediction) at once. Trains with the seeds
-    after `seed`, the explained model's seed. Raises `Interrupted` on a stop request."""
+    after `seed`, the explained model's seed. Raises `Stopped` on a stop request."""
     train, draw = journal.train, torch.Generator().manual_seed(seed)
     pairs = zip(predictions, sets, strict=True)
     random = [_drawn(train, one.triple, len(rows), draw) for one, rows in pairs]

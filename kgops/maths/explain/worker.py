@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from kgops.errors import BadInput, Interrupted
+from kgops.errors import BadInput
 from kgops.jobs.job import Job
 from kgops.maths.explain.explanation_files import (
     Explained,
@@ -151,10 +151,7 @@ class _Work(NamedGraph):
         if not cost_of(self.settings):
             return Checked(explained)
         again = TrainingAgain(self.graph, loaded, self.settings, self.folder, self.report, self.stop)
-        try:
-            return again.checked(explained)
-        except Interrupted as error:
-            raise Stopped from error
+        return again.checked(explained)
 
     def _explained(self, one: Asked, model: EntityModel, influences: Influences) -> Explained:
         query = one.query

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from kgops.errors import Interrupted, KgopsError
+from kgops.errors import KgopsError
 from kgops.jobs import events
 from kgops.jobs.job import Job
 from kgops.maths.tracin.attribution import tiles
@@ -78,11 +78,8 @@ def do_shards(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> No
     if shared is not None:
         ShardWorker(work, scoring, Shards.open(shared)).do_every_free()
         return
-    try:
-        worker = ShardWorker(work, scoring, plan_shards(work, work.tests, work.finished_tests()))
-        worker.do_every(int(os.environ["SLURM_ARRAY_TASK_ID"]), int(os.environ[TASKS]))
-    except Interrupted as error:
-        raise Stopped from error
+    worker = ShardWorker(work, scoring, plan_shards(work, work.tests, work.finished_tests()))
+    worker.do_every(int(os.environ["SLURM_ARRAY_TASK_ID"]), int(os.environ[TASKS]))
 
 
 if __name__ == "__main__":
@@ -137,9 +134,7 @@ class SpreadScorer:
             if progress is not None:
                 progress(min(total, done + (self._processes.under_way() if waiting else 0)), total)
             if stop():
-                raise Interrupted(
-                    f"stopped after {done:,.0f} of {total:,} pairs.", hint="resume the run to go on."
-                )
+                raise Stopped
             if waiting and not ready:
                 self._processes.look()
                 time.sleep(_LOOK_S)

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import torch
 
-from kgops.errors import Interrupted
 from kgops.jobs.files import sync
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.build import build_model
@@ -24,6 +23,7 @@ from kgops.maths.train.batches import query_rows
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
+from kgops.maths.worker.entry import Stopped
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Progress, Report
 from kgops.workloads.train.models import ModelConfig
@@ -121,7 +121,7 @@ class FitAgain:
             shutil.rmtree(scratch, ignore_errors=True)
         self.cleanup.between_phases()
         if done.stopped == "requested":
-            raise Interrupted("stopped within a retraining.", hint="resume the run to go on.")
+            raise Stopped
         return self.outcomes(model)
 
     @torch.no_grad()
@@ -205,7 +205,7 @@ class Journal:
         self._done = self._read()
 
     def outcomes(self, wanted: Sequence[Retraining]) -> list[list[Outcome]]:
-        """One list for each of `wanted`, in order. Raises `Interrupted` on a stop request; finished retrainings are
+        """One list for each of `wanted`, in order. Raises `Stopped` on a stop request; finished retrainings are
         kept."""
         keys = [self._key(one) for one in wanted]
         missing = {key: one for key, one in zip(keys, wanted, strict=True) if key not in self._done}
@@ -213,9 +213,7 @@ class Journal:
         progress = None if self.report is None else Progress(self.report, "retrain", "retrainings")
         for n, (key, one) in enumerate(missing.items(), total - len(missing)):
             if self.stop_requested():
-                raise Interrupted(
-                    f"stopped after {n:,} of {total:,} retrainings.", hint="resume the run to go on."
-                )
+                raise Stopped
             self._done[key] = self._one(key, one, n, total, progress)
             if progress is not None:
                 progress(n + 1, total)

@@ -10,13 +10,14 @@ from typing import Any, Protocol
 
 import torch
 
-from kgops.errors import BadInput, Interrupted
+from kgops.errors import BadInput
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.engines import AnyEngine, engines_for
 from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.models import Facts, architecture_of, facts_of
 from kgops.maths.tracin.results import TopK
 from kgops.maths.train.batches import lexicographic
+from kgops.maths.worker.entry import Stopped
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Progress, Report
 from kgops.workloads.tracin.options import TRACIN_MERGED_COLUMNS, TRACIN_TEST_BYTES, TRACIN_TESTS
@@ -167,7 +168,8 @@ class Scoring:
         progress = None if report is None else Progress(report, "self-influence", "triples")
         done = 0
         for ids in torch.split(lexicographic(triples), self.settings.block):
-            _stop_if(stop, done, len(triples))
+            if stop():
+                raise Stopped
             block = triples[ids]
             for engine in engines:
                 out[ids] += engine.self_scores(block)
@@ -218,7 +220,7 @@ class Scanner:
     ) -> None:
         """Sends the scores of all pairs to `sink`, summed over the checkpoints.
 
-        Raises `Interrupted` soon after `stop_requested` returns true; the sink's scores are valid then. With a `share`
+        Raises `Stopped` soon after `stop_requested` returns true; the sink's scores are valid then. With a `share`
         of the training triples, each score equals the full scan's bit for bit.
         """
         facts, train, size = self._facts, self._train, self._settings.block
@@ -234,7 +236,8 @@ class Scanner:
             tile = tests[first : first + step]
             kept = self._keep(tile)
             for position in blocks:
-                _stop_if(stop_requested, done, total)
+                if stop_requested():
+                    raise Stopped
                 ids = self._order[position * size : (position + 1) * size]
                 sink.add(first, ids, _summed(self._engines, kept, train[ids]))
                 done += len(tile) * len(ids)
@@ -290,8 +293,3 @@ def check_ids(facts: Facts, triples: torch.Tensor, what: str) -> None:
                 f"the {what} triples name {kind} {high if high >= most else low}; the model has {most:,}.",
                 hint="use the vocabulary the model was trained with.",
             )
-
-
-def _stop_if(stop_requested: Callable[[], bool], done: int, total: int) -> None:
-    if stop_requested():
-        raise Interrupted(f"stopped after {done:,} of {total:,}.", hint="resume the run to go on.")

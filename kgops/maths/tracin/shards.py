@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from kgops.errors import BadInput, Interrupted
+from kgops.errors import BadInput
 from kgops.jobs.files import read_json, sync, write_json
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.maths.tracin.attribution import candidates
@@ -270,16 +270,13 @@ class ShardWorker:
     def do_every_free(self) -> None:
         """Scores every unclaimed shard until all are published; raises `Stopped` on a stop request."""
         left = list(self.shards)
-        try:
-            while left := [shard for shard in left if not self._is_done_if_free(shard)]:
-                time.sleep(_LOOK_S)  # claimed by others, which may die
-        except Interrupted as error:
-            raise Stopped from error
+        while left := [shard for shard in left if not self._is_done_if_free(shard)]:
+            time.sleep(_LOOK_S)  # claimed by others, which may die
 
     def _is_done_if_free(self, shard: Shard) -> bool:
         """Scores the shard if it is unclaimed; whether it is published."""
         if self.work.stop():
-            raise Interrupted("stopped.", "resume the run to go on")
+            raise Stopped
         if self.shards.is_published(shard):
             return True
         with self.shards.claimed(shard) as ours:

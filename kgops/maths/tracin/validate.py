@@ -238,7 +238,7 @@ def validate(
 
     `influences`: scores (tests, rows of `graph.train`). The triples of all tests are deleted at once, as in
     Bhardwaj et al.: 1 + noise + 2 + 2 · draws retrainings. Deletions are retrained with `seed`, all triples with
-    `noise` more seeds. Finished retrainings are kept in the file `journal` and not repeated. Raises `Interrupted`
+    `noise` more seeds. Finished retrainings are kept in the file `journal` and not repeated. Raises `Stopped`
     soon after `stop_requested` returns true.
     """
     tests = tests.cpu()

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kgops.errors import BadInput, Interrupted
+from kgops.errors import BadInput
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import read_edge_map, read_node_names
@@ -30,7 +30,7 @@ from kgops.maths.tracin.validate import validate_influences
 from kgops.maths.tracin.work import Work, path_of, report_options, spread_over, tests_at_once
 from kgops.maths.train.worker import find_device, open_graph
 from kgops.maths.worker.devices import keep_to_one_thread, memory_cleanup
-from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
+from kgops.maths.worker.entry import StopRequest, run_worker
 from kgops.maths.worker.memory_cleanup import MemoryCleanup
 from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Reporter
@@ -63,14 +63,11 @@ def run_on_graph(
     makes_copies = _makes_copies(job, device)
     if makes_copies:
         keep_to_one_thread()
-    try:
-        with memory_cleanup(job, device, report, process=_shared_with(job, device)) as cleanup:
-            if job.settings["skip_tracin"]:
-                report_options(job, device, report)
-                return work.attribute(None)
-            return work.whole(device, cleanup, makes_copies)
-    except Interrupted as error:
-        raise Stopped from error
+    with memory_cleanup(job, device, report, process=_shared_with(job, device)) as cleanup:
+        if job.settings["skip_tracin"]:
+            report_options(job, device, report)
+            return work.attribute(None)
+        return work.whole(device, cleanup, makes_copies)
 
 
 def _makes_copies(job: Job, device: torch.device) -> bool:

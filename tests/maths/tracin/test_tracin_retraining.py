@@ -9,7 +9,6 @@ import pytest
 import torch
 from validating import Listener, named
 
-from kgops.errors import Interrupted
 from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import TracinCheckpoint
@@ -21,6 +20,7 @@ from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
+from kgops.maths.worker.entry import Stopped
 from kgops.workloads.train.models import ConvEConfig
 
 TINY = ConvEConfig(
@@ -107,7 +107,7 @@ def test_a_stop_within_a_retraining_ends_it_and_writes_nothing_down(tmp_path: Pa
 
     settings = TrainSettings(num_epochs=50, batch_size=8, seed=1)
     again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener(), stop_requested=stop)
-    with pytest.raises(Interrupted):
+    with pytest.raises(Stopped):
         validate(graph, graph.test, torch.ones(1, len(graph.train)), 1, again, tmp_path / "j", seed=1)
     assert not (tmp_path / "j").exists()
     assert not (tmp_path / "retraining").exists()

@@ -19,13 +19,12 @@ from driving import wait_for
 from recording import events
 from small_graph import write_graph
 
-from kgops.errors import Interrupted
 from kgops.maths.tracin.parallel import plan_shards
 from kgops.maths.tracin.scan import Share, TopTriples
 from kgops.maths.tracin.shards import Shards, ShardScores, ShardWorker, StrongestSoFar, Tile, merge_into
 from kgops.maths.tracin.test_triples import TestTriple as Asked
 from kgops.maths.tracin.work import Work, load_graph
-from kgops.maths.worker.entry import StopRequest
+from kgops.maths.worker.entry import Stopped, StopRequest
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.job_files import read_job
 
@@ -245,7 +244,7 @@ def test_a_shard_scored_again_after_a_failure_counts_once(trained: Path, tmp_pat
     stops: Any = partial(next, iter([False, True]))
     working = worker.work
     worker.work = replace(working, stop=stops)
-    with pytest.raises(Interrupted):
+    with pytest.raises(Stopped):
         worker.do(first)
     worker.work = working
     worker.do(first)
