@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from kgops.errors import BadInput
 from kgops.maths.explain.explanation_files import Explained, Named
 from kgops.maths.explain.prediction import Query
 from kgops.maths.explain.sufficient import Additions, sentence_of
@@ -101,13 +100,7 @@ class TrainingAgain:
 
     @cached_property
     def _training(self) -> TrainSettings:
-        loaded = self.loaded
-        if loaded.settings is None or loaded.epoch is None:
-            raise BadInput(
-                f"{loaded.path} has no training settings, so it cannot be retrained.",
-                hint="--verify needs a checkpoint of a kgops training.",
-            )
-        return replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch)
+        return self.loaded.training("--verify")
 
     @property
     def _journal(self) -> Path:

@@ -18,6 +18,7 @@ from kgops.maths.models.pykeen_bridge import KEPT_FORMAT, PykeenCheckpoint, conv
 from kgops.maths.tracin.blocks import TracinCheckpoint
 from kgops.maths.tracin.models import facts_of
 from kgops.maths.train.checkpoints import BadCheckpoint, kept_checkpoints, read_checkpoint
+from kgops.maths.train.settings import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ class LoadedCheckpoint:
     settings: Mapping[str, Any] | None = None
     epoch: int | None = None
     data: Mapping[str, str] = field(default_factory=dict)
+
+    def training(self, option: str) -> TrainSettings:
+        """How it was trained, up to this checkpoint; `option` asks to train again."""
+        if self.settings is None or self.epoch is None:
+            raise BadInput(
+                f"{self.path} has no training settings, so it cannot be retrained.",
+                hint=f"{option} needs checkpoints of a kgops training.",
+            )
+        return TrainSettings(**{**self.settings, "num_epochs": self.epoch})
 
 
 def find_checkpoints(model_path: Path | None, folder: Path | None, last: int | None) -> list[Path]:

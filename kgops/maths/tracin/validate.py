@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +24,6 @@ from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.maths.tracin.retraining import FitAgain, Journal, Outcome, Retrain, Retraining, union_of
 from kgops.maths.tracin.scan import AllScores, Scoring, TopTriples
-from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.report import Report, Reporter
 from kgops.workloads.tracin.options import (
     TRACIN_VALIDATED_TESTS,
@@ -279,17 +278,12 @@ def validate_influences(
     stop: Callable[[], bool],
 ) -> dict[str, float]:
     """Deletes the k highest, the k lowest and k random triples, retrains each time, and reports the changes."""
-    if last.settings is None or last.epoch is None:
-        raise BadInput(
-            f"{last.path} has no training settings, so it cannot be retrained.",
-            hint="--validate needs checkpoints of a kgops training.",
-        )
+    settings = last.training("--validate")
     if len(tests) > TRACIN_VALIDATED_TESTS:  # more would delete most of a small graph
         report.note(f"validated on the first {TRACIN_VALIDATED_TESTS} of {len(tests):,} test triples.")
         tests = tests[:TRACIN_VALIDATED_TESTS]
     scores = AllScores(len(tests), len(graph.train))
     scoring(graph.train, tests, scores, report, stop)
-    settings = replace(TrainSettings(**last.settings), num_epochs=last.epoch)
     model = last.checkpoint.model
     again = FitAgain(
         graph,
