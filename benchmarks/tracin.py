@@ -110,7 +110,9 @@ def plain_pass(model: ConvE, loss: TracinLoss) -> Work:
             rows = query_rows(block, model.config.inverse)
             model.zero_grad(set_to_none=True)
             if loss.kind == "target":
-                mean = torch.nn.functional.softplus(-model.score_triples(rows)).mean()
+                queries, tails = model.encode(rows[:, 0], rows[:, 1]), rows[:, 2]
+                own = (queries * model.entities[tails]).sum(-1) + model.biases[tails]
+                mean = torch.nn.functional.softplus(-own).mean()
             else:
                 labels = torch.zeros(len(rows), model.config.num_entities)
                 labels[torch.arange(len(rows)), rows[:, 2]] = 1

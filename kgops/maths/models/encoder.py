@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.products import add_product, column_sums, mm_into
+from kgops.maths.models.products import add_product, column_sums, mm_into, slices
 from kgops.workloads.train.models import ConvEConfig
 
 
@@ -101,7 +101,7 @@ class FusedEncoder:
         out = self.buffers.take("projected", (batch, c.embedding_dim), self.dtype)
         kept = min(batch, self.rows_at_once) if self.recompute else batch
         maps = self.buffers.take("maps", (kept, c.output_channels, self._places), self.dtype)
-        for rows in _slices(batch, kept):
+        for rows in slices(batch, kept):
             part = self._maps(kernels[rows], patches[rows], maps)
             mm_into(out[rows], part.flatten(1), weight.t())
         self._saved = (moments, mask, patches, kernels, maps, weight)
@@ -124,7 +124,7 @@ class FusedEncoder:
         d_flat = self.buffers.take("d_maps", (step, c.features), self.dtype)
         d_kernels = self.buffers.take("d_kernels", tuple(kernels.shape), self.dtype)
         d_patches = self.buffers.take("d_patches", (batch, self._taps, self._places), self.dtype)
-        for rows in _slices(batch, step):
+        for rows in slices(batch, step):
             own, d_part = kernels[rows], d_flat[: len(low[rows])]
             if self.recompute:
                 part = self._maps(own, patches[rows], maps)
@@ -191,7 +191,7 @@ class FusedEncoder:
         """Sums of products of every two rows of the patches: (taps + 1, taps + 1), in float64."""
         side = self._taps + 1
         total = torch.zeros(side, side, dtype=torch.float64, device=patches.device)
-        for rows in _slices(len(patches), self.rows_at_once):
+        for rows in slices(len(patches), self.rows_at_once):
             part = patches[rows]
             if part.dtype in (torch.float16, torch.bfloat16):
                 part = self.buffers.take("wide", tuple(part.shape), torch.float32).copy_(part)
@@ -324,7 +324,3 @@ def _fold(
     mean, variance = _statistics(kernel, moments, count)
     scale = gain * torch.rsqrt(variance + eps)
     return torch.cat([scale[:, None] * kernel, (shift - scale * mean)[:, None]], dim=1)
-
-
-def _slices(total: int, step: int) -> list[slice]:
-    return [slice(start, min(start + step, total)) for start in range(0, total, step)]

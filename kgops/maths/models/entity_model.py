@@ -32,8 +32,3 @@ class EntityModel(nn.Module):
     def forward(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """Scores of all entities as tails: (batch, num_entities)."""
         return torch.addmm(self.biases, self.encode(heads, relations), self.entities.t())
-
-    def score_triples(self, triples: torch.Tensor) -> torch.Tensor:
-        """One score for each (head, relation row, tail): (batch,)."""
-        x = self.encode(triples[:, 0], triples[:, 1])
-        return (x * self.entities[triples[:, 2]]).sum(-1) + self.biases[triples[:, 2]]

@@ -29,7 +29,7 @@ def mm_into(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, scale: float
         return torch.mm(a, b, out=out) if scale == 1 else torch.addmm(out, a, b, beta=0, alpha=scale, out=out)
     if _is_transposed(a):
         return add_product(out.zero_(), a, b).mul_(scale)
-    for rows in _slices(len(a), rows_at_once(b.shape[1])):
+    for rows in slices(len(a), rows_at_once(b.shape[1])):
         torch.mul(_product(a[rows], b), scale, out=out[rows])
     return out
 
@@ -44,7 +44,7 @@ def addmm(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, out: torch.Tenso
     if not _by_onednn(a, b):
         return torch.addmm(c, a, b, out=out)
     is_column = c.dim() == 2 and len(c) > 1
-    for rows in _slices(len(a), rows_at_once(b.shape[1])):
+    for rows in slices(len(a), rows_at_once(b.shape[1])):
         torch.add(_product(a[rows], b), c[rows] if is_column else c, out=out[rows])
     return out
 
@@ -54,10 +54,10 @@ def add_product(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Te
     if not _by_onednn(a, b):
         return out.addmm_(a, b)
     is_split = _is_transposed(a) and b.is_contiguous()  # otherwise a part of b would not be dense
-    for rows in _slices(len(a), rows_at_once(b.shape[1])):
+    for rows in slices(len(a), rows_at_once(b.shape[1])):
         some = a[rows]
         at_once = inner_at_once(len(some)) if is_split else a.shape[1]
-        for inner in _slices(a.shape[1], at_once):
+        for inner in slices(a.shape[1], at_once):
             out[rows].add_(_product(some[:, inner], b[inner]))
     return out
 
@@ -100,7 +100,7 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return product
 
 
-def _slices(total: int, at_once: int) -> Iterator[slice]:
+def slices(total: int, at_once: int) -> Iterator[slice]:
     return (slice(first, first + at_once) for first in range(0, total, at_once))
 
 

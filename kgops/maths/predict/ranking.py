@@ -53,10 +53,6 @@ def probability_of(loss: Mapping[str, Any] | None, model: object) -> Probability
     )
 
 
-_SPARE = PREDICT_SPARE
-_PAIRS_AT_ONCE = PREDICT_PAIRS_AGAIN
-
-
 @dataclass(frozen=True)
 class Answers:
     """Best first; on the CPU. `ranks` are among all candidates, also where some are left out of the list."""
@@ -114,7 +110,7 @@ class _Ranking:
         for row, out in enumerate(left_out or ()):
             plane[row, out.to(device)] = -torch.inf
         last = min(many, self.top_k)
-        best, at = plane.topk(min(many, last + _SPARE), dim=1)
+        best, at = plane.topk(min(many, last + PREDICT_SPARE), dim=1)
         # Beyond this no score, however rounded, is above the last answer's.
         far = best[:, last - 1] - 2 * scores.margin()
         complete = (best[:, -1] < far) | far.isinf() | (best.shape[1] == many)
@@ -167,7 +163,9 @@ def realistic_ranks(scores: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
 
 def _exactly(scores: Scores, at: torch.Tensor) -> torch.Tensor:
     questions = torch.arange(len(at), device=at.device)[:, None].expand_as(at).reshape(-1)
-    parts = zip(split(questions, _PAIRS_AT_ONCE), split(at.reshape(-1), _PAIRS_AT_ONCE), strict=True)
+    parts = zip(
+        split(questions, PREDICT_PAIRS_AGAIN), split(at.reshape(-1), PREDICT_PAIRS_AGAIN), strict=True
+    )
     return torch.cat([scores.exactly(some, ids) for some, ids in parts]).view(at.shape)
 
 
@@ -175,5 +173,5 @@ def _of_one(scores: Scores, row: int, ids: torch.Tensor) -> torch.Tensor:
     if not len(ids):
         return scores.margin().new_empty(0)
     return torch.cat(
-        [scores.exactly(torch.full_like(some, row), some) for some in split(ids, _PAIRS_AT_ONCE)]
+        [scores.exactly(torch.full_like(some, row), some) for some in split(ids, PREDICT_PAIRS_AGAIN)]
     )

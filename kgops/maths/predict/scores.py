@@ -13,8 +13,6 @@ from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.train.evaluate import HeadScores, TailScores, split
 from kgops.workloads.predict.job import PREDICT_ENCODED, PREDICT_SCORES
 
-_ENCODED_AT_ONCE = PREDICT_ENCODED
-_SCORES_AT_ONCE = PREDICT_SCORES
 _VALUES_AT_ONCE = 1 << 25  # of vectors that a PyKEEN model multiplies one by one
 
 
@@ -53,7 +51,7 @@ def scorer_of(model: Any, chunk: int) -> Scorer:
 class _Own:
     def __init__(self, model: EntityModel) -> None:
         self.model, self.num_entities, self.like = model, model.config.num_entities, model.entities.detach()
-        self._at_once = max(1, min(_ENCODED_AT_ONCE, _SCORES_AT_ONCE // self.num_entities))
+        self._at_once = max(1, min(PREDICT_ENCODED, PREDICT_SCORES // self.num_entities))
 
     def blocks(self, asked: torch.Tensor) -> Iterator[tuple[torch.Tensor, Scores]]:
         for_heads = asked[:, 2] == 1
@@ -63,7 +61,7 @@ class _Own:
         else:
             rows, relations = (~for_heads).nonzero()[:, 0], asked[:, 1]
         for some in split(rows, self._at_once):
-            yield some, self._scores(asked[some, 0], relations[some])
+            yield some, TailScores(self.model, self._vectors(asked[some, 0], relations[some]))
         if not self.model.config.inverse:
             yield from self._by_relation(asked, for_heads.nonzero()[:, 0])
 
@@ -79,15 +77,12 @@ class _Own:
         return TailScores(self.model, self._encoded(heads, row))
 
     def heads_at_once(self, chunk: int) -> int:
-        return _ENCODED_AT_ONCE
+        return PREDICT_ENCODED
 
     def _encoded(self, heads: torch.Tensor, relation: int) -> torch.Tensor:
         return torch.cat(
-            [self._vectors(some, torch.full_like(some, relation)) for some in split(heads, _ENCODED_AT_ONCE)]
+            [self._vectors(some, torch.full_like(some, relation)) for some in split(heads, PREDICT_ENCODED)]
         )
-
-    def _scores(self, heads: torch.Tensor, relations: torch.Tensor) -> Scores:
-        return TailScores(self.model, self._vectors(heads, relations))
 
     def _vectors(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         device = self.like.device
@@ -113,7 +108,7 @@ class _Pykeen:
 
     def heads_at_once(self, chunk: int) -> int:
         width: int = math.prod(self.model.entity_representations[0].shape)
-        return max(1, min(_ENCODED_AT_ONCE, _VALUES_AT_ONCE // (width * min(chunk, self.num_entities))))
+        return max(1, min(PREDICT_ENCODED, _VALUES_AT_ONCE // (width * min(chunk, self.num_entities))))
 
     def _scores(self, pairs: torch.Tensor, target: str) -> Scores:
         if self.num_entities <= self._chunk:

@@ -51,13 +51,6 @@ class KnownTails:
         known: torch.Tensor = self._keys[at] == keys
         return at, known
 
-    def to(self, device: torch.device) -> KnownTails:
-        moved = object.__new__(KnownTails)
-        moved.num_relation_rows = self.num_relation_rows
-        for name in ("_keys", "_counts", "_first", "_tails"):
-            setattr(moved, name, getattr(self, name).to(device))
-        return moved
-
 
 @dataclass(frozen=True)
 class TracinLoss:

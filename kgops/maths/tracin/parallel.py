@@ -41,12 +41,13 @@ from kgops.maths.train.worker import find_device
 from kgops.maths.worker.devices import cleanup_for
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.report import Progress, Report, Reporter
+from kgops.workloads.tracin.job import top_k_of
 
 
 def plan_shards(work: Work, tests: Sequence[TestTriple], finished: FinishedTests) -> Shards:
     """Shards for the tests that `finished` lacks, in a folder named by a digest of the plan."""
     trains = len(work.graph.train)
-    top_k = None if filters(work.job) else work.top_k()
+    top_k = None if filters(work.job) else top_k_of(work.settings)
     missing = [
         Tile.of(index, tile)
         for index, tile in enumerate(tiles(tests, finished, trains, top_k, tests_at_once(work.job)))

@@ -36,7 +36,7 @@ from kgops.maths.worker.entry import StopRequest
 from kgops.maths.worker.memory_cleanup import OFF, MemoryCleanup
 from kgops.maths.worker.report import Reporter, report_applied
 from kgops.workloads.shared_options import TRIPLES
-from kgops.workloads.tracin.job import single_device_reason, top_k_of, tracin_options
+from kgops.workloads.tracin.job import single_device_reason, tracin_options
 from kgops.workloads.tracin.options import DEFAULT_LOSS, FILTERS, question_of
 
 _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -272,9 +272,6 @@ class Work:
         """Of training and test triples in their order, since both are kept by their numbers."""
         tests = torch.tensor([test.ids or (-1, -1, -1) for test in self.tests])
         return hashlib.sha256(self.graph.train.numpy().tobytes() + tests.numpy().tobytes()).hexdigest()
-
-    def top_k(self) -> int | None:
-        return top_k_of(self.settings)
 
     def neighbourhood(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
         if not filters(self.job):

@@ -35,7 +35,7 @@ from kgops.maths.worker.memory_cleanup import MemoryCleanup
 from kgops.maths.worker.outputs import open_results, publish_results
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.graphs.text_sizes import Names
-from kgops.workloads.tracin.job import formats_of
+from kgops.workloads.tracin.job import formats_of, top_k_of
 
 
 def tracin(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
@@ -119,7 +119,7 @@ class _Run(Work):
                 self.graph.train,
                 tests,
                 finished,
-                top_k=self.top_k(),
+                top_k=top_k_of(self.settings),
                 neighbourhood=self.neighbourhood(),
                 report=report,
                 stop_requested=self.stop,
@@ -193,7 +193,7 @@ class _Run(Work):
 
     def _write_self_influence(self, scores: torch.Tensor, checkpoints: int) -> dict[str, float]:
         """Writes the strongest first; returns total, mean and largest of all."""
-        top_k, table, formats = self.top_k(), self._table(), formats_of(self.settings)
+        top_k, table, formats = top_k_of(self.settings), self._table(), formats_of(self.settings)
         order = scores.argsort(descending=True, stable=True)[:top_k]
         summary = {
             "total": float(scores.double().sum()),
@@ -231,7 +231,7 @@ class _Run(Work):
                 "score": self.settings["score"],
                 "loss": self.loss_name(),
                 "checkpoints": len(scoring.checkpoints),
-                "top_k": self.top_k(),
+                "top_k": top_k_of(self.settings),
             }
         return Outputs(
             self.results,

@@ -37,13 +37,6 @@ def warm(config: ConvEConfig, dtype: torch.dtype = torch.float64) -> ConvE:
     return model
 
 
-def test_the_score_of_a_triple_is_its_entry_in_the_row_of_all_tails() -> None:
-    model = warm(SMALL).eval()
-    triples = torch.tensor([[0, 1, 2], [5, 7, 29]])
-    rows = model(triples[:, 0], triples[:, 1])
-    torch.testing.assert_close(model.score_triples(triples), rows[[0, 1], triples[:, 2]])
-
-
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("rows_at_once", [7, 64])
 @pytest.mark.parametrize("config", SHAPES)
