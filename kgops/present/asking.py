@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -90,11 +91,8 @@ def model_of(home: Home, run: Run) -> Asking:
         raise Usage(
             f"run {run.id} is {with_article(run.workload)} run: it has no model to ask", "open a training run"
         )
-    conn = open_reader(home.database)
-    try:
+    with closing(open_reader(home.database)) as conn:
         settings = runs.spec(conn, run.id).job.get(run.workload) or {}
-    finally:
-        conn.close()
     model = {name: settings[name] for name in _MODEL if settings.get(name) is not None}
     return Asking(model, _question_of(settings))
 

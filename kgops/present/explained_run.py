@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,11 +166,8 @@ def as_written(text: str, names: Iterable[str]) -> str:
 
 def node_names(home: Home, run: Run) -> Mapping[str, str]:
     """Label → readable name, from the run's `node_name_dict`; none where it has none, or it cannot be read now."""
-    conn = open_reader(home.database)
-    try:
+    with closing(open_reader(home.database)) as conn:
         job = runs.spec(conn, run.id).job
-    finally:
-        conn.close()
     settings: dict[str, Any] = job.get(run.workload) or {}
     if not settings.get("node_name_dict"):
         return {}

@@ -7,6 +7,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple, TextIO
@@ -66,8 +67,7 @@ class RunInfluences:
 def newest(home: Home, model_of: int | None = None) -> Run | None:
     """The newest run with a TracIn part that has test triples; otherwise the newest with such a part. `model_of`: only
     those that trace the model of this run."""
-    conn = open_reader(home.database)
-    try:
+    with closing(open_reader(home.database)) as conn:
         found = [
             run
             for name in leaving("influences")
@@ -76,8 +76,6 @@ def newest(home: Home, model_of: int | None = None) -> Run | None:
         ]
         found.sort(key=lambda run: run.id, reverse=True)
         return next((run for run in found if influences.has_tests(conn, run.id)), found[0] if found else None)
-    finally:
-        conn.close()
 
 
 def _traces(conn: Connection, run: Run, number: int) -> bool:
@@ -86,14 +84,11 @@ def _traces(conn: Connection, run: Run, number: int) -> bool:
 
 
 def of_run(home: Home, number: int) -> RunInfluences:
-    conn = open_reader(home.database)
-    try:
+    with closing(open_reader(home.database)) as conn:
         run = runs.get(conn, number)
         if run is None:
             raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
         return read(conn, run)
-    finally:
-        conn.close()
 
 
 def read(conn: Connection, run: Run, top: int | None = None) -> RunInfluences:
@@ -164,11 +159,8 @@ def _unpacked(raw: BinaryIO) -> TextIO:
 
 
 def _training_file(home: Home, run: Run) -> Path:
-    conn = open_reader(home.database)
-    try:
+    with closing(open_reader(home.database)) as conn:
         job = runs.spec(conn, run.id).job
-    finally:
-        conn.close()
     settings: dict[str, Any] = job.get(run.workload) or {}
     stages = WORKLOADS[run.workload].stage_settings(settings) if run.workload in WORKLOADS else {}
     settings = dict(stages.get("train", settings))

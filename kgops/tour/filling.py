@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -72,8 +73,7 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
     """Creates the tour. Raises Usage where the home is in use."""
     homes.begin(home)
     make_home(home)
-    conn = open_writer(home.database)
-    try:
+    with closing(open_writer(home.database)) as conn:
         tell("Writing sample data: runs of the last six weeks and three benchmarks …")
         sample = put_sample(home, conn)
         really = _run_really(home, conn, real, tell) if real else ()
@@ -81,8 +81,6 @@ def fill(home: Home, tell: Callable[[str], None], real: Sequence[dict[str, Any]]
             f"Starting a run that reports a sample curve for {_LIVE_MINUTES} minutes, and two that wait for it …"
         )
         running, *waiting = _start_live(home, conn)
-    finally:
-        conn.close()
     homes.finish(home)
     return Tour(tuple(sample), really, running, tuple(waiting))
 

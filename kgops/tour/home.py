@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 from kgops.errors import Unavailable, Usage
@@ -111,8 +112,7 @@ def remove(home: Home, *, own_too: bool) -> None:
     """Stops the tour's runs and removes the folder, the marker last, so that an interrupted removal can be repeated."""
     _must_be_only_ours(home)
     if home.database.exists():
-        conn = open_writer(home.database)
-        try:
+        with closing(open_writer(home.database)) as conn:
             if (own := own_runs(conn)) and not own_too:
                 listed = ", ".join(map(str, own[:5])) + (", …" if len(own) > 5 else "")
                 raise Usage(
@@ -120,8 +120,6 @@ def remove(home: Home, *, own_too: bool) -> None:
                     "keep them: kgops export RUN --to json --output FILE; or pass --yes to remove them, too",
                 )
             _stop_all(home, conn)
-        finally:
-            conn.close()
     for path in home.path.iterdir():
         if path.name == _MARKER:
             continue
