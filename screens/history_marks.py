@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,9 +48,10 @@ class Marks:
         else:
             self._numbers |= dict.fromkeys(numbers)
 
-    def keep_existing(self, existing: bytes) -> None:
-        """Forgets runs that were deleted by others; `existing` is 1 at the number of each run."""
-        self._forget([number for number in self if number >= len(existing) or not existing[number]])
+    def keep_existing(self, existing: Collection[int]) -> None:
+        """Forgets runs that were deleted by others."""
+        known = frozenset(existing if self else ())
+        self._forget([number for number in self if number not in known])
 
     # --- actions ---
 

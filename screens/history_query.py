@@ -41,7 +41,7 @@ class Page(NamedTuple):
     query: Query
     numbers: Sequence[int] = ()
     total: int = 0
-    existing: bytes = b""  # 1 at the number of each run of the record; the same object until that changes
+    existing: Sequence[int] = ()  # all runs of the record; the same object until that changes
     cursor_row: int | None = None  # row number of the cursor; None: unchanged
     first: int = 0
     runs: dict[int, Run] = {}  # noqa: RUF012

@@ -11,15 +11,12 @@ from kgops.errors import KgopsError, Usage
 from kgops.jobs import toml
 from kgops.jobs.files import read_named, write_durably
 from kgops.jobs.option_reading import nearest
-from kgops.present.log_lines import MaskedSequence
 from kgops.settings import Home, make_home
 from storage import conditions, filters, run_list, runs, series
 from storage.database import Connection
 from storage.filters import Term
 
 BLOCK = 200
-_KEPT_MASKS = 32
-_KEPT_ORDERS = 3
 
 
 class Sort(NamedTuple):
@@ -36,18 +33,17 @@ NEWEST_FIRST = Sort()
 class Listing:
     """The runs that match a filter, in order, as of the first `show` or the last `refresh`.
 
-    The matches of each term are cached until the next `refresh`. So a key press evaluates only the term it changes.
+    Their order is kept until the next `refresh` or another sort. So a key press evaluates only the filter.
     """
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
         self._version: tuple[int, int] | None = None
-        self._all_runs = conditions.AllRuns(range(0), b"\x00")
-        self._masks: dict[Term, int] = {}
-        self._orders: dict[Sort, Sequence[int]] = {}
+        self._order: tuple[Sort, Sequence[int]] | None = None
         self.terms: tuple[Term, ...] = ()
         self.sort = NEWEST_FIRST
-        self.numbers: Sequence[int] = range(0)
+        self.existing: Sequence[int] = ()  # all runs, ascending
+        self.numbers: Sequence[int] = ()
 
     @property
     def count(self) -> int:
@@ -56,21 +52,17 @@ class Listing:
 
     @property
     def total(self) -> int:
-        return len(self._all_runs.numbers)
-
-    @property
-    def existing(self) -> bytes:
-        """1 at the number of each run."""
-        return self._all_runs.mask
+        return len(self.existing)
 
     def show(self, terms: Iterable[Term], sort: Sort | None = None) -> None:
         self.terms = tuple(terms)
         self.sort = sort or self.sort
         with conditions.read_snapshot(self._conn):
             if self._version is None:
-                self._read_all_runs()
-            mask = self._mask() if self.terms else None
-            self.numbers = self._in_order(mask)
+                self._version, self._order = conditions.version(self._conn), None
+                self.existing = array("q", run_list.ordered(self._conn, descending=False))
+            order = self._in_order()
+            self.numbers = array("q", filter(self._matching().__contains__, order)) if self.terms else order
 
     def refresh(self) -> bool:
         """Rereads the runs if another process has committed since. False: nothing has changed."""
@@ -90,55 +82,21 @@ class Listing:
         except ValueError:
             return None
 
-    def _read_all_runs(self) -> None:
-        self._version = conditions.version(self._conn)
-        self._masks.clear()
-        self._orders.clear()
-        self._all_runs = conditions.all_runs(self._conn)
+    def _matching(self) -> Collection[int]:
+        wanted = run_list.Filter(conditions=conditions.compiled(self._conn, self.terms))
+        return frozenset(run_list.ordered(self._conn, wanted))
 
-    def _mask(self) -> bytes:
-        """The intersection of the terms' masks: a byte for each run, 1 where it matches."""
-        shown = int.from_bytes(self._all_runs.mask, "little")
-        for term in self.terms:
-            shown &= self._matches(term)
-        return shown.to_bytes(len(self._all_runs.mask), "little")
-
-    def _matches(self, term: Term) -> int:
-        if term not in self._masks:
-            condition = conditions.of_term(self._conn, term)
-            matches = int.from_bytes(conditions.mask_of(self._conn, condition, self._all_runs), "little")
-            all_runs = int.from_bytes(self._all_runs.mask, "little")
-            self._masks[term] = matches ^ all_runs if condition.negated else matches
-            if len(self._masks) > _KEPT_MASKS:
-                del self._masks[next(iter(self._masks))]
-        return self._masks[term]
-
-    def _in_order(self, mask: bytes | None) -> Sequence[int]:
-        if self.sort == NEWEST_FIRST or self.sort == Sort(descending=False):
-            if mask is None:
-                numbers = self._all_runs.numbers
-                return numbers[::-1] if self.sort.descending else numbers
-            return MaskedSequence(mask, descending=self.sort.descending)
-        order = self._order()
-        return order if mask is None else array("q", [number for number in order if mask[number]])
-
-    def _order(self) -> Sequence[int]:
-        if self.sort not in self._orders:
-            self._orders[self.sort] = array("q", self._sorted())
-            if len(self._orders) > _KEPT_ORDERS:
-                del self._orders[next(iter(self._orders))]
-        return self._orders[self.sort]
-
-    def _sorted(self) -> Iterator[int]:
+    def _in_order(self) -> Sequence[int]:
         """Only the runs known at the last refresh: others may have been added since."""
-        known = self._all_runs.mask
-        return (number for number in self._all_sorted() if number < len(known) and known[number])
-
-    def _all_sorted(self) -> Iterator[int]:
-        by, metric, descending = self.sort
-        if metric:
-            return run_list.ordered(self._conn, metric=by, descending=descending)
-        return run_list.ordered(self._conn, sort=by, descending=descending)
+        if self.sort.by == "id":
+            return self.existing[::-1] if self.sort.descending else self.existing
+        if self._order is None or self._order[0] != self.sort:
+            by, is_metric, descending = self.sort
+            column, metric = ("id", by) if is_metric else (by, None)
+            numbers = run_list.ordered(self._conn, sort=column, metric=metric, descending=descending)
+            newest = self.existing[-1] if self.existing else 0
+            self._order = self.sort, array("q", (number for number in numbers if number <= newest))
+        return self._order[1]
 
 
 def strictly(text: str) -> tuple[Term, ...]:
