@@ -53,74 +53,38 @@ def _is_unicode(encoding: str) -> bool:
     return encoding.lower().replace("-", "").replace("_", "") in ("utf8", "utf8sig", "utf16", "utf32")
 
 
-# One column each, to keep columns aligned.
-_TWINS = str.maketrans(
-    {
-        "▇": "#",
-        "░": ":",
-        "▓": "%",
-        "▒": "?",
-        "┄": "~",
-        "▏": "|",
-        "█": "#",
-        "▉": "#",
-        "▊": "#",
-        "▋": "#",
-        "▌": "=",
-        "▐": "=",
-        "▍": "=",
-        "▎": "-",
-        "│": "|",
-        "┃": "|",
-        "┤": "+",
-        "┬": "+",
-        "━": "=",
-        "╌": "~",
-        "└": "`",
-        "┘": "'",
-        "▶": ">",
-        "◀": "<",
-        "◆": "o",
-        "─": "-",
-        "▔": "-",
-        "▁": "_",
-        "·": "-",
-        "…": "~",
-        "→": ">",
-        "←": "<",
-        "✓": "+",
-        "✗": "x",
-        "╭": "+",
-        "╮": "+",
-        "╰": "+",
-        "╯": "+",
-        "▼": "v",
-        "▲": "^",
-        "■": "*",
-        "●": "*",
-        "›": ">",
-        "‹": "<",
-        "—": "-",
-        "–": "-",
-        "−": "-",
-        "°": " ",
-        "×": "x",
-        "≤": "<",
-        "±": "+",
-        "⏎": "<",
-        "↑": "^",
-        "↓": "v",
-        "�": "?",
-        "🔎": "/ ",
-    }
-)
+# ASCII signs, and what each replaces. One column each, to keep columns aligned.
+_TWINS = {
+    "#": "▇█▉▊▋",
+    ":": "░",
+    "%": "▓",
+    "?": "▒�",
+    "~": "┄╌…",
+    "|": "▏│┃",
+    "=": "▌▐▍━",
+    "-": "▎─▔·—–−",
+    "+": "┤┬✓╭╮╰╯±",
+    "`": "└",
+    "'": "┘",
+    ">": "▶→›",
+    "<": "◀←‹≤⏎",
+    "o": "◆",
+    "_": "▁",
+    "x": "✗×",
+    "v": "▼↓",
+    "^": "▲↑",
+    "*": "■●",
+    " ": "°",
+    "/ ": "🔎",
+}
+_TO_ASCII = str.maketrans({sign: twin for twin, signs in _TWINS.items() for sign in signs})
 _BRAILLE_LEVELS = " ..::-=+*#"  # by the number of dots set: keeps a curve's density, not its shape
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def in_ascii(text: str) -> str:
     """In ASCII; a wide character becomes two question marks."""
-    return "".join(_twin(char) for char in text.translate(_TWINS))
+    return "".join(_twin(char) for char in text.translate(_TO_ASCII))
 
 
 def _twin(char: str) -> str:
