@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 
 import click
 
@@ -32,17 +31,17 @@ def command(ctx: click.Context, restore: bool, as_json: bool) -> None:
         return
     findings = examine(find_home())
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([{"subject": subject, **finding._asdict()} for subject, finding in findings.items()])
     else:
         _print(findings)
-    ctx.exit(1 if any(finding.level == "trouble" for finding in findings) else 0)
+    ctx.exit(1 if any(finding.level == "trouble" for finding in findings.values()) else 0)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: dict[str, Finding]) -> None:
     signs = _SIGNS if "utf" in (sys.stdout.encoding or "").lower() else _ASCII
-    width = max(len(finding.subject) for finding in findings)
-    for finding in findings:
-        say(f"{padded(signs[finding.level], 2)} {padded(finding.subject, width)}  {one_line(finding.found)}")
+    width = max(map(len, findings))
+    for subject, finding in findings.items():
+        say(f"{padded(signs[finding.level], 2)} {padded(subject, width)}  {one_line(finding.found)}")
         if finding.advice:
             say(f"   {' ' * width}  → {one_line(finding.advice)}")
 

@@ -11,10 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kgops.gpus.facts import torch_build
 from kgops.gpus.sampler import read_once
@@ -51,16 +50,14 @@ _NETWORK_FILE_SYSTEMS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    subject: str
+class Finding(NamedTuple):
     level: Level
     found: str
     advice: str | None = None
 
 
-def examine(home: Home) -> list[Finding]:
-    """Runs every check, in the order in which they are shown."""
+def examine(home: Home) -> dict[str, Finding]:
+    """What every check found, by its subject, in the order in which they are shown."""
     checks: dict[str, Callable[[Home], Finding]] = {
         "Python": lambda _: _python(),
         "SQLite": lambda _: _sqlite(),
@@ -74,35 +71,31 @@ def examine(home: Home) -> list[Finding]:
         "runs": _runs,
         "logout": lambda _: _logout(),
     }
-    return [_checked(subject, check, home) for subject, check in checks.items()]
+    return {subject: _checked(check, home) for subject, check in checks.items()}
 
 
-def _checked(subject: str, check: Callable[[Home], Finding], home: Home) -> Finding:
+def _checked(check: Callable[[Home], Finding], home: Home) -> Finding:
     """One check, with an OSError reported as its finding, so that the other checks still run."""
     try:
         return check(home)
     except OSError as error:
         return Finding(
-            subject, "trouble", f"{error.filename}: {error.strerror}", "set KGOPS_HOME to a folder of yours"
+            "trouble", f"{error.filename}: {error.strerror}", "set KGOPS_HOME to a folder of yours"
         )
 
 
 def _python() -> Finding:
     version = f"{platform.python_version()} at {sys.executable}"
     if not hasattr(os, "pidfd_open"):
-        return Finding(
-            "Python", "trouble", version, "built without pidfd: use a Python made for Linux 5.3 or newer"
-        )
-    return Finding("Python", "ok", version)
+        return Finding("trouble", version, "built without pidfd: use a Python made for Linux 5.3 or newer")
+    return Finding("ok", version)
 
 
 def _sqlite() -> Finding:
     version, will_do = library_version()
     if not will_do:
-        return Finding(
-            "SQLite", "trouble", version, "kgops needs SQLite 3.37 or newer: use a Python built with it"
-        )
-    return Finding("SQLite", "ok", version)
+        return Finding("trouble", version, "kgops needs SQLite 3.37 or newer: use a Python built with it")
+    return Finding("ok", version)
 
 
 def _torch() -> Finding:
@@ -110,69 +103,62 @@ def _torch() -> Finding:
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
-        return Finding("torch", "trouble", "not installed", "pip install 'torch>=2.10'")
+        return Finding("trouble", "not installed", "pip install 'torch>=2.10'")
     build = torch_build()
     cuda = build.cuda if build is not None else None
     found = f"{version}, {f'built for CUDA {cuda[0]}.{cuda[1]}' if cuda else 'CPU build'}"
     if build is not None and build.version < _OLDEST_TORCH:
-        return Finding("torch", "trouble", found, "kgops needs torch 2.10 or newer: pip install -U torch")
+        return Finding("trouble", found, "kgops needs torch 2.10 or newer: pip install -U torch")
     gpus = gpus_here() if read_once(_DRIVER_WITHIN_S) is not None else []
     problem = next((gpu.facts.cuda_problem for gpu in gpus if gpu.facts is not None), None)
     if problem is not None:
-        return Finding("torch", "trouble", found, f"no GPU is used: {problem.reason}; {problem.hint}")
-    return Finding("torch", "ok", found)
+        return Finding("trouble", found, f"no GPU is used: {problem.reason}; {problem.hint}")
+    return Finding("ok", found)
 
 
 def _nvml() -> Finding:
     found = read_once(_DRIVER_WITHIN_S)
     if found is None:
         said = f"the NVIDIA driver does not answer within {_DRIVER_WITHIN_S:.0f} s"
-        return Finding("NVML", "trouble", said, "see whether `nvidia-smi` answers; `sudo dmesg` may say more")
+        return Finding("trouble", said, "see whether `nvidia-smi` answers; `sudo dmesg` may say more")
     if found.problem is not None:
         level: Level = "note" if found.problem.kind == "no-library" else "trouble"
-        return Finding("NVML", level, found.problem.message, found.problem.hint)
+        return Finding(level, found.problem.message, found.problem.hint)
     names = ", ".join(gpu.name or "unnamed" for gpu in found.gpus) or "no GPUs"
     lost = [gpu.problem for gpu in found.gpus if gpu.problem is not None]
     if lost:
-        return Finding("NVML", "trouble", lost[0].message, lost[0].hint)
+        return Finding("trouble", lost[0].message, lost[0].hint)
     newest = found.cuda_version
     cuda = f", CUDA up to {newest[0]}.{newest[1]}" if newest is not None else ""
-    return Finding("NVML", "ok", f"driver {found.driver_version or 'n/a'}{cuda}: {names}")
+    return Finding("ok", f"driver {found.driver_version or 'n/a'}{cuda}: {names}")
 
 
 def _home(home: Home) -> Finding:
     try:
         status = home.path.stat()
     except FileNotFoundError:
-        return Finding("home", "ok", f"{home.path} (created with the first run)")
+        return Finding("ok", f"{home.path} (created with the first run)")
     except OSError as error:
         return Finding(
-            "home",
-            "trouble",
-            f"{home.path}: {os.strerror(error.errno or 0)}",
-            "set KGOPS_HOME to another folder",
+            "trouble", f"{home.path}: {os.strerror(error.errno or 0)}", "set KGOPS_HOME to another folder"
         )
     if status.st_uid != os.getuid():
         return Finding(
-            "home", "trouble", f"{home.path} belongs to another user", "set KGOPS_HOME to a folder of yours"
+            "trouble", f"{home.path} belongs to another user", "set KGOPS_HOME to a folder of yours"
         )
     if stat.S_IMODE(status.st_mode) & 0o077:
         mode = stat.S_IMODE(status.st_mode)
         return Finding(
-            "home",
-            "trouble",
-            f"{home.path} is readable by other users (mode {mode:04o})",
-            f"chmod 700 {home.path}",
+            "trouble", f"{home.path} is readable by other users (mode {mode:04o})", f"chmod 700 {home.path}"
         )
     trouble = _write_error(home.path)
     if trouble is not None:
         return Finding(
-            "home",
             "trouble",
             f"{home.path} cannot be written: {trouble}",
             "free or remount the disk, or set KGOPS_HOME to another folder",
         )
-    return Finding("home", "ok", f"{home.path}, private and writable")
+    return Finding("ok", f"{home.path}, private and writable")
 
 
 def _write_error(folder: Path) -> str | None:
@@ -198,12 +184,12 @@ def _runs(home: Home) -> Finding:
     except StorageError:  # the database's own check says why
         conn = None
     if not home.runs.is_dir():
-        return Finding("runs", "ok", "none yet")
+        return Finding("ok", "none yet")
     if conn is None:
         there = sum(number_of(path.name) is not None for path in home.runs.iterdir())
         if there and not home.database.exists():
-            return Finding("runs", "trouble", f"{there:,} run folders, and no database", _REBUILD)
-        return Finding("runs", "ok", "none yet")
+            return Finding("trouble", f"{there:,} run folders, and no database", _REBUILD)
+        return Finding("ok", "none yet")
     # Folders first: a launch makes its folder before its row. Its marker goes last.
     folders = [
         path.name
@@ -213,7 +199,7 @@ def _runs(home: Home) -> Finding:
     try:
         known = {run.folder: run for run in run_list.page(conn, limit=1 << 40)}
     except StorageError:
-        return Finding("runs", "note", "n/a: the database cannot be read")
+        return Finding("note", "n/a: the database cannot be read")
     finally:
         conn.close()
     _remove_temporary_files(home)
@@ -222,14 +208,14 @@ def _runs(home: Home) -> Finding:
     missing = sorted(set(folders) - set(known))
     if missing:
         text = f"{len(missing)} run folders are missing from the database, such as {missing[0]}{repaired}"
-        return Finding("runs", "trouble", text, _REBUILD)
+        return Finding("trouble", text, _REBUILD)
     without = known.keys() - {"", *folders}
     gone = sorted(known[name].id for name in without if known[name].ended and not (home.runs / name).is_dir())
     if gone:
         others = f", and of {len(gone) - 1:,} others" if len(gone) > 1 else ""
         text = f"the folder of run {gone[0]} is gone{others}{repaired}"
-        return Finding("runs", "note", text, f"put it back, or `kgops delete {gone[0]}`")
-    return Finding("runs", "note" if count else "ok", f"every run folder is in the database{repaired}")
+        return Finding("note", text, f"put it back, or `kgops delete {gone[0]}`")
+    return Finding("note" if count else "ok", f"every run folder is in the database{repaired}")
 
 
 def _remove_temporary_files(home: Home) -> None:
@@ -262,12 +248,11 @@ def _file_system(home: Home) -> Finding:
     kind = _file_system_of(home.path)
     if kind in _NETWORK_FILE_SYSTEMS:
         return Finding(
-            "file system",
             "trouble",
             f"{kind}: file locks and SQLite's write-ahead log are not reliable on a network file system",
             "set KGOPS_HOME to a folder on a local disk of this machine",
         )
-    return Finding("file system", "ok", kind or "n/a")
+    return Finding("ok", kind or "n/a")
 
 
 def _file_system_of(path: Path) -> str | None:
@@ -296,50 +281,45 @@ def _space(home: Home) -> Finding:
     free = shutil.disk_usage(path).free / (1 << 30)
     if free < _LOW_SPACE_GIB:
         return Finding(
-            "disk",
-            "trouble",
-            f"{free:.2f} GiB free",
-            "free some space, or delete old runs with `kgops delete`",
+            "trouble", f"{free:.2f} GiB free", "free some space, or delete old runs with `kgops delete`"
         )
-    return Finding("disk", "ok", f"{free:,.0f} GiB free")
+    return Finding("ok", f"{free:,.0f} GiB free")
 
 
 def _hooks(home: Home) -> Finding:
     commands, troubles = hooks_of(home)
     if troubles:
-        return Finding("hooks", "trouble", "; ".join(troubles), f"edit {home.hooks}")
+        return Finding("trouble", "; ".join(troubles), f"edit {home.hooks}")
     for name, command in commands.items():
         if shutil.which(command[0]) is None:
             text = f"{name} cannot start: there is no program {command[0]!r:.100}"
-            return Finding("hooks", "trouble", text, f"edit {home.hooks}, or make it executable")
-    return Finding("hooks", "ok", ", ".join(commands) or "none")
+            return Finding("trouble", text, f"edit {home.hooks}, or make it executable")
+    return Finding("ok", ", ".join(commands) or "none")
 
 
 def _database(home: Home) -> Finding:
     try:
         conn = open_reader(home.database)
     except DatabaseMissing:
-        return Finding("database", "ok", "none yet (created with the first run)")
+        return Finding("ok", "none yet (created with the first run)")
     except StorageError as error:
-        return Finding("database", "trouble", error.message, error.hint)
+        return Finding("trouble", error.message, error.hint)
     try:
         problems = integrity_problems(conn)
         rows = unreadable_rows(conn, thorough=bool(problems))
         count = runs.count(conn)
     except StorageError as error:
-        return Finding("database", "trouble", error.message, error.hint)
+        return Finding("trouble", error.message, error.hint)
     finally:
         conn.close()
     if rows:
         others = f", and {len(rows) - 1} others" if len(rows) > 1 else ""
-        return Finding("database", "trouble", f"damaged: {rows[0]}{others}", _TAKE_AGAIN)
+        return Finding("trouble", f"damaged: {rows[0]}{others}", _TAKE_AGAIN)
     if problems:
         is_index = all("index" in problem for problem in problems)
         advice = "`kgops doctor --rebuild` writes its indexes again" if is_index else _MOVE_AWAY
-        return Finding("database", "trouble", problems[0], advice)
-    return Finding(
-        "database", "ok", f"intact, {count:,} runs, {home.database.stat().st_size / (1 << 20):,.1f} MiB"
-    )
+        return Finding("trouble", problems[0], advice)
+    return Finding("ok", f"intact, {count:,} runs, {home.database.stat().st_size / (1 << 20):,.1f} MiB")
 
 
 _TAKE_AGAIN = "`kgops doctor --rebuild` takes these rows again from the runs' folders"
@@ -359,14 +339,13 @@ def _logout() -> Finding:
             timeout=5,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return Finding("logout", "ok", "no systemd login manager: runs continue after logout")
+        return Finding("ok", "no systemd login manager: runs continue after logout")
     if done.returncode != 0 or "true" not in done.stdout:
-        return Finding("logout", "ok", "runs continue after logout")
+        return Finding("ok", "runs continue after logout")
     user = os.environ.get("USER") or str(os.getuid())
     if Path("/var/lib/systemd/linger", user).exists():
-        return Finding("logout", "ok", "lingering is enabled: runs continue after logout")
+        return Finding("ok", "lingering is enabled: runs continue after logout")
     return Finding(
-        "logout",
         "trouble",
         "KillUserProcesses=yes: systemd kills your runs at logout",
         f"loginctl enable-linger {user}",
