@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kgops.gpus.processes import ProcessDetails, ProcessReader, all_processes, sum_of
 from kgops.gpus.readings import GpuReading, ProcessReading, usable
@@ -169,7 +169,7 @@ class GpuUsageReader:
         listed = {process.pid for gpu in gpus for process in all_processes(gpu) or ()}
         details = self._processes.read(sorted(listed))
         before, self._runs = self._runs, {}
-        known: dict[int, tuple[int | None, ProcessDetails | None]] = {}
+        known: _Known = {}
         for pid in listed:
             one = details.get(pid)
             key = (pid, None if one is None else one.start_ticks)
@@ -218,30 +218,22 @@ class GpuUsageReader:
         )
 
 
+_HIDDEN: dict[str, Any] = {**dict.fromkeys(ProcessDetails._fields), "is_own": False}
+
+
 def _process(
     label: str, reading: ProcessReading, run: int | None, details: ProcessDetails | None
 ) -> GpuProcess:
-    pid, used_mib, is_client, sm = (
-        reading.pid,
-        reading.used_mib,
-        reading.is_mps_client,
-        reading.sm_percent,
-    )
-    if details is None:
-        return GpuProcess(label, pid, used_mib, sm, run, None, False, None, None, None, None, is_client)
+    known = _HIDDEN if details is None else details._asdict()
+    cpu_percent = known["cpu_percent"]
     return GpuProcess(
-        label,
-        pid,
-        used_mib,
-        sm,
-        run,
-        details.user,
-        details.is_own,
-        None if details.cpu_percent is None else round(details.cpu_percent, 1),
-        details.started_at,
-        details.start_ticks,
-        details.command,
-        is_client,
+        gpu=label,
+        pid=reading.pid,
+        used_mib=reading.used_mib,
+        sm_percent=reading.sm_percent,
+        run=run,
+        is_mps_client=reading.is_mps_client,
+        **{**known, "cpu_percent": None if cpu_percent is None else round(cpu_percent, 1)},
     )
 
 
