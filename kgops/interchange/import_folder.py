@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kgops.errors import BadInput, Unavailable, Usage
 from kgops.jobs import manifest
+from kgops.jobs.events import is_metric
 from kgops.jobs.files import ROOM, NotAFile, open_regular, read_json, write_json, write_with_holes
 from kgops.settings import Home
 from kgops.supervisor import locks, rebuild, run_folder
@@ -142,7 +143,7 @@ def describe(folder: RunFolder) -> tuple[Plan, str]:
     if (
         not isinstance(plan.workload, str)
         or not isinstance(plan.label, str)
-        or not _is_timestamp(plan.submitted_at)
+        or not is_metric(plan.submitted_at)
     ):
         raise BadInput(f"{folder.plan}: its workload, label or submission time is invalid")
     ending = run_folder.read_ending(folder.outcome)
@@ -198,10 +199,6 @@ def _must_be_text(path: Path) -> None:
         json.dumps(read_json(path), ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise BadInput(f"{path} contains an unpaired surrogate: invalid text") from error
-
-
-def _is_timestamp(at: object) -> bool:
-    return isinstance(at, (int, float)) and not isinstance(at, bool)
 
 
 def _unended(folder: RunFolder) -> run_folder.Ending:

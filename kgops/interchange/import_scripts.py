@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from kgops.errors import BadInput, Usage
 from kgops.interchange.import_folder import must_be_files
 from kgops.interchange.import_scores import Scores, is_scores, traces, trouble_of
 from kgops.jobs import manifest
+from kgops.jobs.events import is_metric
 from kgops.jobs.files import NotAFile
 from kgops.jobs.json_checks import read_any, read_table
 from kgops.jobs.option_reading import DOCUMENTED
@@ -293,19 +293,9 @@ class _Read:
     troubles: list[str] = field(default_factory=list)
 
 
-def _is_number(value: Any) -> bool:
-    """Whether `value` is a finite number that fits a column; booleans are not numbers."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False
-
-
 def _metrics_in(table: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Every number, named by its path: `test` and `{"both": {"mrr": …}}` give `test_mrr`."""
-    return {name: float(value) for name, value in _flat(table, prefix) if _is_number(value)}
+    return {name: float(value) for name, value in _flat(table, prefix) if is_metric(value)}
 
 
 def _history_in(body: Any, at: float) -> _Read:
@@ -323,9 +313,9 @@ def _of_epochs(body: Sequence[Any], at: float) -> _Read:
     for n, entry in enumerate(body, 1):
         if not isinstance(entry, dict):
             raise ValueError(f"entry {n} is not a table")
-        step = next((entry[name] for name in _EPOCH if _is_number(entry.get(name))), n)
+        step = next((entry[name] for name in _EPOCH if is_metric(entry.get(name))), n)
         for name, value in _flat({k: v for k, v in entry.items() if k not in _EPOCH}, ""):
-            if value is None or _is_number(value):
+            if value is None or is_metric(value):
                 points.setdefault(name, []).append((float(step), None if value is None else float(value)))
     known = {name: pairs for name, pairs in points.items() if any(value is not None for _, value in pairs)}
     return _Read([_curve(name, pairs, at) for name, pairs in known.items()])
@@ -356,7 +346,7 @@ def _lists(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, list[An
 
 
 def _counts(values: Any) -> bool:
-    return isinstance(values, list) and bool(values) and all(map(_is_number, values))
+    return isinstance(values, list) and bool(values) and all(map(is_metric, values))
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

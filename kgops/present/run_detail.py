@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.data_digests import data_line
-from kgops.jobs.events import LIBRARIES, NOTE, PROCESS_PEAK, STARTED
+from kgops.jobs.events import LIBRARIES, NOTE, PROCESS_PEAK, STARTED, is_metric
 from kgops.jobs.numbers import middle
 from kgops.present.axes import broken_at, is_by_clock
 from kgops.present.formats import off_by, value_text
@@ -216,7 +216,7 @@ def read_run_detail(
 
 def _number(value: Any) -> float | None:
     """An imported job may have anything there."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return float(value) if is_metric(value) else None
 
 
 def worker_messages(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
