@@ -48,15 +48,13 @@ class HostReader:
         cpu_percent = None if busy is None else 100 * busy
         used, total = _memory_mib()
         free_disk, whole_disk = _disk_mib(self._home.path)
-        before = self._shown
+        before = self._shown or HostUse(None, None, None, None, None, None)
         self._shown = HostUse(
             os.cpu_count(),
-            _kept(None if before is None else before.cpu_percent, cpu_percent, _CPU_STEP),
-            _kept(None if before is None else before.memory_used_mib, used, _MEMORY_STEP * (total or 0)),
+            _kept(before.cpu_percent, cpu_percent, _CPU_STEP),
+            _kept(before.memory_used_mib, used, _MEMORY_STEP * (total or 0)),
             total,
-            _kept(
-                None if before is None else before.disk_free_mib, free_disk, _DISK_STEP * (whole_disk or 0)
-            ),
+            _kept(before.disk_free_mib, free_disk, _DISK_STEP * (whole_disk or 0)),
             whole_disk,
         )
         self._ticks = ticks
