@@ -13,8 +13,10 @@ from kgops.experiments.summary import (
     NOTHING,
     Noise,
     Verdict,
+    absolute,
     effect_of,
     is_control,
+    middle,
     noise_of,
     noises,
 )
@@ -184,9 +186,9 @@ def _row(row: Row, one: _Measurements | None) -> Measured:
     if row.why or one is None:
         return line if row.why else replace(line, why=NOT_YET)
     if row.variant == one.baseline:
-        values = [pair.baseline for pair in one.pairs if not pair.baseline.get("trouble")]
-        seconds, mib = _amounts(values)
-        return replace(line, seconds=seconds, mib=mib, bench=one.bench.id, why="" if values else "failed")
+        trials = [pair.baseline for pair in one.pairs]
+        failed = all(trial.get("trouble") for trial in trials)
+        return _with_amounts(replace(line, bench=one.bench.id, why="failed" if failed else ""), trials)
     return _measured(line, one, one.of(row.variant, row.over))
 
 
@@ -216,16 +218,15 @@ def _measured(line: Measured, one: _Measurements, pairs: Sequence[Pair]) -> Meas
         return replace(line, why=_word(reason), reason=reason)
     if speed.n < FEWEST:
         return replace(line, why="too few", reason=f"{speed.n} of at least {FEWEST} pairs")
-    values = [pair.measured for pair in pairs if not pair.measured.get("trouble")]
-    seconds, mib = _amounts(values)
-    return replace(line, speed=speed, memory=memory, seconds=seconds, mib=mib, results=_results(pairs))
+    line = replace(line, speed=speed, memory=memory, results=_results(pairs))
+    return _with_amounts(line, [pair.measured for pair in pairs])
 
 
-def _amounts(values: Sequence[dict[str, Any]]) -> tuple[float | None, float | None]:
+def _with_amounts(line: Measured, trials: Sequence[dict[str, Any]]) -> Measured:
     """Median seconds and MiB."""
-    seconds = [one["seconds"] for one in values if one.get("seconds") is not None]
-    mib = [one["memory_mib"] for one in values if one.get("memory_mib") is not None]
-    return median(seconds) if seconds else None, median(mib) if mib else None
+    spreads = (absolute(trials, key)[0] for key in ("seconds", "memory_mib"))
+    seconds, mib = (None if one is None else one.median for one in spreads)
+    return replace(line, seconds=seconds, mib=mib)
 
 
 def _word(trouble: str) -> str:
@@ -266,7 +267,7 @@ def _changes(pairs: Sequence[Pair]) -> bool:
 def _results(pairs: Sequence[Pair]) -> str:
     error, change = _score_error(pairs), _loss_change(pairs)
     if error is not None:
-        top = _middle(pairs, "top_50_shared")
+        top = middle((pair.measured for pair in pairs), "top_50_shared")
         shared = f", top 50 {top:.0%}" if top is not None and error > _ROUNDING else ""
         size = f"{error:.0%}" if error > _ROUNDING else f"{error:.2%}"
         return "same scores" if error < 1e-4 else f"scores ±{size}{shared}"
@@ -276,7 +277,7 @@ def _results(pairs: Sequence[Pair]) -> str:
 
 
 def _score_error(pairs: Sequence[Pair]) -> float | None:
-    return _middle(pairs, "score_error")
+    return middle((pair.measured for pair in pairs), "score_error")
 
 
 def _loss_change(pairs: Sequence[Pair]) -> float | None:
@@ -284,11 +285,6 @@ def _loss_change(pairs: Sequence[Pair]) -> float | None:
     both = [(_metrics(pair.baseline).get("loss"), _metrics(pair.measured).get("loss")) for pair in pairs]
     known = [(before, after) for before, after in both if before and after is not None]
     return median([(after - before) / abs(before) for before, after in known]) if known else None
-
-
-def _middle(pairs: Sequence[Pair], name: str) -> float | None:
-    values = [value for pair in pairs if (value := _metrics(pair.measured).get(name)) is not None]
-    return median(values) if values else None
 
 
 def _metrics(trial: dict[str, Any]) -> dict[str, float]:

@@ -67,8 +67,8 @@ def _row(name: str, baseline: str, pairs: Sequence[Pair], noise: Noise) -> Row:
         baseline,
         speed,
         memory,
-        *_absolute(measured, "seconds"),
-        *_absolute(measured, "memory_mib"),
+        *absolute(measured, "seconds"),
+        *absolute(measured, "memory_mib"),
         _quality(pairs),
         off,
         tuple(trouble),
@@ -87,8 +87,8 @@ def _baseline(name: str, pairs: Sequence[Pair]) -> Row:
         name,
         None,
         None,
-        *_absolute(measured, "seconds"),
-        *_absolute(measured, "memory_mib"),
+        *absolute(measured, "seconds"),
+        *absolute(measured, "memory_mib"),
         {},
         {},
         (),
@@ -98,7 +98,8 @@ def _baseline(name: str, pairs: Sequence[Pair]) -> Row:
     )
 
 
-def _absolute(measured: Iterable[dict[str, Any]], key: str) -> tuple[Spread | None, str]:
+def absolute(measured: Iterable[dict[str, Any]], key: str) -> tuple[Spread | None, str]:
+    """Seconds or MiB of trials without trouble, and what they are of."""
     known = [one for one in measured if one.get(key) is not None and not one.get("trouble")]
     of = {"seconds": "seconds_of", "memory_mib": "memory_of"}[key]
     return spread_of([one[key] for one in known]), known[-1][of] if known else ""
@@ -107,14 +108,15 @@ def _absolute(measured: Iterable[dict[str, Any]], key: str) -> tuple[Spread | No
 def _quality(pairs: Sequence[Pair]) -> dict[str, tuple[float | None, float | None]]:
     medians = {}
     for name in QUALITY:
-        before = _middle([pair.baseline for pair in pairs], name)
-        after = _middle([pair.measured for pair in pairs], name)
+        before = middle([pair.baseline for pair in pairs], name)
+        after = middle([pair.measured for pair in pairs], name)
         if before is not None or after is not None:
             medians[name] = (before, after)
     return medians
 
 
-def _middle(measured: Iterable[dict[str, Any]], name: str) -> float | None:
+def middle(measured: Iterable[dict[str, Any]], name: str) -> float | None:
+    """The median of a metric."""
     metrics = [(one.get("metrics") or {}).get(name) for one in measured]
     values = [value for value in metrics if value is not None]
     return median(values) if values else None
