@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from kgops.cli.groups import hosts_option
 from kgops.cli.output import say, say_lines, say_result, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError, Usage
@@ -153,13 +154,7 @@ _CPU_S = 0.2  # between two readings of the processes, for their share of a CPU
 @click.command(epilog="\b\nExample:  kgops gpus --json")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --watch one object per line.")
 @click.option("--watch", is_flag=True, help="Update once a second until Ctrl-C.")
-@click.option(
-    "--hosts",
-    "--host",
-    "hosts",
-    metavar="NAMES",
-    help="Of these hosts: all, or names and groups with commas.",
-)
+@hosts_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool, watch: bool, hosts: str | None) -> None:
     """Show the GPUs of this machine; exit code 1 if the driver or a GPU does not answer.

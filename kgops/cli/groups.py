@@ -11,6 +11,14 @@ import click
 
 from kgops.errors import Usage
 
+hosts_option = click.option(
+    "--hosts",
+    "--host",
+    "hosts",
+    metavar="NAMES",
+    help="Of these hosts: all, or names and groups with commas.",
+)
+
 
 class NamedCommands(click.Group, ABC):
     """Subclasses define `summaries` (command → summary) and `find` (its command)."""

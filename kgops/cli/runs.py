@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgops.cli.groups import OfRuns
+from kgops.cli.groups import OfRuns, hosts_option
 from kgops.cli.output import print_json, say_lines, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
@@ -58,13 +58,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--metric", "metrics", multiple=True, help="Add a column with this metric; may be repeated.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on stdout.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
-@click.option(
-    "--hosts",
-    "--host",
-    "hosts",
-    metavar="NAMES",
-    help="Of these hosts: all, or names and groups with commas.",
-)
+@hosts_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -132,18 +126,19 @@ def command(
     wanted = _with_terms(session, wanted, parsed)
     sort = {"metric": "metric_value"}.get(sort, sort)  # the column of that name shows values
     by_metric = _metric(session, sort)
-    order = _Order("id" if by_metric else sort, by_metric, not ascending)
+    order: dict[str, Any] = {"sort": "id" if by_metric else sort, "metric": by_metric}
+    order["descending"] = not ascending
     columns = tuple(dict.fromkeys((*metrics, by_metric) if by_metric else metrics))
     if everything:
-        numbers = list(run_list.ordered(session.conn, wanted, **order._asdict()))
+        numbers = list(run_list.ordered(session.conn, wanted, **order))
         page = [] if as_csv or as_json else run_list.of_numbers(session.conn, numbers)
     else:
-        in_numbers = order.sort == "id" and order.metric is None
+        in_numbers = sort == "id"
         if after is not None and not in_numbers and runs.get(session.conn, after) is None:
             raise Usage(
                 f"run {after} is gone, and with it its place in this order", "begin again without --after"
             )
-        page = run_list.page(session.conn, wanted, **order._asdict(), limit=limit + 1, after=after)
+        page = run_list.page(session.conn, wanted, **order, limit=limit + 1, after=after)
         is_last = len(page) <= limit
         page = page[:limit]
         numbers = [run.id for run in page]
@@ -170,12 +165,6 @@ def _tell_no_run(wanted: run_list.Filter, after: int | None = None) -> None:
         tell("No run matches.")
     else:
         tell("No runs yet. Start one:  kgops exec -- python train.py")
-
-
-class _Order(NamedTuple):
-    sort: str
-    metric: str | None
-    descending: bool
 
 
 def _read(text: str) -> tuple[Term, ...]:
