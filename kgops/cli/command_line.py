@@ -13,7 +13,7 @@ from kgops.jobs.option import Option
 from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
 from kgops.planning import profiles
 from kgops.settings import find_home
-from kgops.workloads.job_files import read_job, read_job_file
+from kgops.workloads.job_files import read_job, read_job_file, with_absolute_paths
 from kgops.workloads.registry import WORKLOADS, workload_of
 from kgops.workloads.train import recipes
 from storage import runs
@@ -101,13 +101,7 @@ def job_by_name(session: Session | None, name: str) -> Job:
 
 def job_in_file(path: Path) -> Job:
     """Paths of its data are relative to the current folder. They become absolute, for a run that repeats it."""
-    return _with_data_from(read_job_file(path), Path.cwd())
-
-
-def _with_data_from(job: Job, folder: Path) -> Job:
-    from kgops.workloads.job_files import with_absolute_paths
-
-    return with_absolute_paths(job, folder)
+    return with_absolute_paths(read_job_file(path), Path.cwd())
 
 
 def job_of_run(session: Session, name: str) -> Job:
@@ -116,7 +110,7 @@ def job_of_run(session: Session, name: str) -> Job:
     run = session.run(name)
     spec = runs.spec(session.conn, run.id)
     job = read_job(spec.job, f"the job of run {run.id}")
-    job = _with_data_from(job, Path(spec.plan.get("cwd") or ""))
+    job = with_absolute_paths(job, Path(spec.plan.get("cwd") or ""))
     chosen_by = {choice["option"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
     requested = {
         option: value
