@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,14 +118,10 @@ class WhatIf:
             child.kill()
 
     def offers(self) -> Offers:
-        conn = self._record()
-        try:
+        with self._record() as conn:
             data = recent_data(conn) if conn is not None else []
             trained = trained_runs(conn) if conn is not None else []
             flights = recent_flights(conn) if conn is not None else []
-        finally:
-            if conn is not None:
-                conn.close()
         if self._gpus is None:
             self._gpus = gpus_here()
         return Offers(
@@ -139,18 +136,14 @@ class WhatIf:
 
     def answer(self, draft: Draft) -> Answer:
         """The plan, or the problem. May count triples first, which takes a while for large files."""
-        conn = None
         try:
-            conn = self._record()
-            return self._planned(draft, conn)
+            with self._record() as conn:
+                return self._planned(draft, conn)
         except BadField as error:
             return Answer(draft, trouble=Trouble(error.field, error.message, error.hint))
         except (KgopsError, StorageError) as error:
             field = "run" if WORKLOADS[draft.workload].reads_model else None
             return Answer(draft, trouble=Trouble(field, error.message, error.hint))
-        finally:
-            if conn is not None:
-                conn.close()
 
     def filtering(self, answer: Answer) -> FilteringPreview | None:
         """What filters leave, the draft's own and common ones. Takes some seconds, in which another thread may plan."""
@@ -222,11 +215,11 @@ class WhatIf:
             raise BadField("gpu", f"this machine has no GPU {draft.gpu}")
         return None
 
-    def _record(self) -> Connection | None:
+    def _record(self) -> AbstractContextManager[Connection | None]:
         try:
-            return open_reader(self._home.database, busy_timeout_s=1.0)
+            return closing(open_reader(self._home.database, busy_timeout_s=1.0))
         except DatabaseMissing:
-            return None
+            return nullcontext()
 
 
 def startable(home: Home, conn: Connection, draft: Draft) -> Job:
