@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.events import is_metric
-from kgops.jobs.files import ABSENT, open_regular, read_regular
+from kgops.jobs.files import ABSENT, read_regular
 from kgops.jobs.numbers import number_in_cell
 from kgops.jobs.text import one_line
 from kgops.present.influences import Step
+from kgops.present.predictions import MOST_BYTES, Row, rows_of
 from kgops.workloads.explain.job import EXPLANATIONS, PATHS
-
-_MOST_BYTES = 4 << 20  # of a file
 
 _NUMBERS = (
     "rank_before",
@@ -125,8 +122,8 @@ class Verification:
 def read_verification(results: Path) -> Verification | None:
     """None without --verify, and where the file is too large to read next to a screen."""
     try:
-        content = read_regular(results / f"{EXPLANATIONS}.json", at_most=_MOST_BYTES + 1)
-        table = json.loads(content) if len(content) <= _MOST_BYTES else None
+        content = read_regular(results / f"{EXPLANATIONS}.json", at_most=MOST_BYTES + 1)
+        table = json.loads(content) if len(content) <= MOST_BYTES else None
     except (*ABSENT, ValueError, RecursionError):
         return None
     if not isinstance(table, dict) or not isinstance(table.get("verified"), str):
@@ -150,26 +147,14 @@ def read_explanations(results: Path, *, predictions: int | None) -> tuple[list[E
     return found[:predictions], is_part or len(found) > len(found[:predictions])
 
 
-def _groups(path: Path, whole: bool) -> tuple[list[tuple[str, list[dict[str, str]]]], bool]:
+def _groups(path: Path, whole: bool) -> tuple[list[tuple[str, list[Row]]], bool]:
     """Rows of each prediction, and whether these are only the first of a large file."""
-    try:
-        with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
-            lines = file.read(-1 if whole else _MOST_BYTES).split("\n")
-            is_part = not whole and bool(file.read(1))
-    except (*ABSENT, UnicodeDecodeError):
-        return [], False
-    rows = (
-        {name: value or "" for name, value in row.items() if name}
-        for row in csv.DictReader(lines[:-1])
-        if (row.get("prediction") or "").isdecimal()
-    )
+    rows, is_part = rows_of(path, "prediction", whole=whole)
     groups = [(number, list(group)) for number, group in groupby(rows, lambda row: row["prediction"])]
     return groups[:-1] if is_part else groups, is_part  # of a part, the last one may be cut
 
 
-def _explained(
-    number: str, rows: list[dict[str, str]], path_rows: list[dict[str, str]]
-) -> ExplainedPrediction:
+def _explained(number: str, rows: list[Row], path_rows: list[Row]) -> ExplainedPrediction:
     first = rows[0]
     numbers = {name: number_in_cell(first.get(name)) for name in _NUMBERS}
     candidates = number_in_cell(first.get("candidate_facts"))
@@ -197,7 +182,7 @@ def _explained(
     )
 
 
-def _paths(head: str, rows: list[dict[str, str]]) -> Iterator[ExplainingPath]:
+def _paths(head: str, rows: list[Row]) -> Iterator[ExplainingPath]:
     for _, group in groupby(rows, lambda row: row.get("path")):
         steps, names, at, effect = [], dict[str, str](), head, None
         for row in group:
@@ -210,6 +195,6 @@ def _paths(head: str, rows: list[dict[str, str]]) -> Iterator[ExplainingPath]:
             yield ExplainingPath(effect, tuple(steps), names)
 
 
-def _triple(row: dict[str, str], before: str, after: str = "") -> Triple:
+def _triple(row: Row, before: str, after: str = "") -> Triple:
     head, relation, tail = (row.get(f"{before}{part}{after}") or "" for part in ("head", "relation", "tail"))
     return head, relation, tail

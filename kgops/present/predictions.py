@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -16,7 +17,9 @@ from kgops.workloads.predict.job import ANSWERS
 
 COLUMNS = ("rank", "score", "probability", "known", "head", "relation", "tail")
 NUMBERS = COLUMNS[:3]  # to the right
-_MOST_BYTES = 4 << 20  # of the file: some 30,000 answers
+MOST_BYTES = 4 << 20  # of a file: some 30,000 answers
+
+Row = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,7 @@ class AnsweredQuestion:
 
 def read_answers(results: Path, *, questions: int, answers: int) -> list[AnsweredQuestion]:
     """At most so many questions with so many answers each; none where there is no such file."""
-    try:
-        with os.fdopen(open_regular(results / f"{ANSWERS}.csv"), encoding="utf-8", newline="") as file:
-            lines = file.read(_MOST_BYTES).split("\n")[:-1]  # the last one may be cut
-    except (*ABSENT, UnicodeDecodeError):
-        return []
-    rows = (row for row in csv.DictReader(lines) if (row.get("question") or "").isdecimal())
+    rows, _ = rows_of(results / f"{ANSWERS}.csv", "question")
     found = []
     for (number, asked), group in islice(
         groupby(rows, lambda row: (row["question"], row["asked"])), questions
@@ -72,7 +70,20 @@ def read_answers(results: Path, *, questions: int, answers: int) -> list[Answere
     return found
 
 
-def _triple(row: dict[str, str | None]) -> PredictedTriple:
+def rows_of(path: Path, key: str, *, whole: bool = False) -> tuple[Iterator[Row], bool]:
+    """The lines of a CSV file with a number as `key`, and whether these are only the first of a large file."""
+    try:
+        with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
+            lines = file.read(-1 if whole else MOST_BYTES).split("\n")
+            is_part = not whole and bool(file.read(1))
+    except (*ABSENT, UnicodeDecodeError):
+        return iter(()), False
+    rows = csv.DictReader(lines[:-1])  # the last one may be cut
+    texts = ({name: value or "" for name, value in row.items() if name} for row in rows)
+    return (row for row in texts if row.get(key, "").isdecimal()), is_part
+
+
+def _triple(row: Row) -> PredictedTriple:
     head, relation, tail = (row.get(f"{part}_name") or "" for part in ("head", "relation", "tail"))
     numbers = {name: number_in_cell(row.get(name)) for name in ("rank", "score", "probability")}
     return PredictedTriple(

@@ -80,7 +80,7 @@ def test_who_reads_a_part_of_the_predictions_learns_that_there_are_more(
     for at_most, more in ((2, True), (3, False), (None, False)):
         found, has_more = read_explanations(tmp_path, predictions=at_most)
         assert (len(found), has_more) == (at_most or 3, more)
-    monkeypatch.setattr("kgops.present.explanations._MOST_BYTES", file.stat().st_size - 10)
+    monkeypatch.setattr("kgops.present.predictions.MOST_BYTES", file.stat().st_size - 10)
     found, has_more = read_explanations(tmp_path, predictions=200)
     assert [len(one.facts) for one in found] == [3, 3] and has_more
 
