@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.experiments.fingerprint import fingerprint
@@ -31,6 +31,7 @@ from kgops.settings import Home
 from kgops.supervisor import locks, machine_load
 from kgops.supervisor.control import stop_run, wait_for_end
 from kgops.supervisor.environment import temporary_variables
+from kgops.supervisor.machine_load import MachineLoad
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.registry import read_trials, trial_of
@@ -125,18 +126,8 @@ def _ends_are_interrupts() -> Iterator[None]:
 
 def _run(context: Context, comparison: PairedComparison, command: str, afresh: bool) -> Bench:
     bench = _begin(context, comparison, command, afresh)
-    _end_leftovers(context, bench)
     throttled = machine_load.ThrottleCounter()
-    if not comparison.together and any(_missing(context, bench, comparison, n) for n in _rounds(comparison)):
-        _warm_up(context, bench, comparison)
-    for number in _rounds(comparison)[:: comparison.trials]:
-        rounds = range(number, number + comparison.trials)
-        if not any(_missing(context, bench, comparison, one) for one in rounds):
-            continue
-        if comparison.together:
-            _rounds_of_one_run(context, bench, comparison, rounds)
-        else:
-            _round(context, bench, comparison, number, _missing(context, bench, comparison, number))
+    _Measuring(context, comparison, bench).missing_pairs()
     slowed = throttled.since()
     if slowed:
         context.tell(f"Note: the CPUs were throttled for heat {slowed:,} times during this benchmark.")
@@ -167,171 +158,172 @@ def _begin(context: Context, comparison: PairedComparison, command: str, afresh:
     return begun
 
 
-def _rounds(comparison: PairedComparison) -> range:
-    return range(1, comparison.rounds + 1)
+@dataclass(frozen=True)
+class _Measuring:
+    """The runs of one benchmark."""
 
+    context: Context
+    comparison: PairedComparison
+    bench: Bench
 
-def _missing(context: Context, bench: Bench, comparison: PairedComparison, number: int) -> list[str]:
-    """Variants without a pair in this round, except those that could not be compared in an earlier round."""
-    pairs = benches.pairs(context.conn, bench.id)
-    done = {pair.variant for pair in pairs if pair.round == number or troubles([pair])}
-    return [name for name in comparison.others if name not in done]
+    @property
+    def _pairs(self) -> list[Pair]:
+        return benches.pairs(self.context.conn, self.bench.id)
 
+    @property
+    def _tag(self) -> str:
+        return f"bench-{self.bench.id}"
 
-def _warm_up(context: Context, bench: Bench, comparison: PairedComparison) -> None:
-    again = bool(benches.pairs(context.conn, bench.id))
-    names = list(comparison.variants) if comparison.warm_all and not again else [comparison.baseline]
-    for name in names:
-        trial = _run_trial(context, bench, comparison, name, "warm-up")
-        trouble = trial.values.get("trouble")
-        if trouble and name == comparison.baseline:
-            of = f" (run {trial.run})" if trial.run else ""
-            benches.end(context.conn, bench.id, time.time())
+    def missing_pairs(self) -> None:
+        self._end_leftovers()
+        comparison = self.comparison
+        every = range(1, comparison.rounds + 1)
+        if not comparison.together and any(map(self._missing, every)):
+            self._warm_up()
+        for number in every[:: comparison.trials]:
+            rounds = range(number, number + comparison.trials)
+            if not any(map(self._missing, rounds)):
+                continue
+            if comparison.together:
+                self._rounds_of_one_run(rounds)
+            else:
+                self._round(number, self._missing(number))
+
+    def _missing(self, number: int) -> list[str]:
+        """Variants without a pair in this round, except those that could not be compared in an earlier round."""
+        done = {pair.variant for pair in self._pairs if pair.round == number or troubles([pair])}
+        return [name for name in self.comparison.others if name not in done]
+
+    def _warm_up(self) -> None:
+        comparison = self.comparison
+        whole = comparison.warm_all and not self._pairs
+        for name in list(comparison.variants) if whole else [comparison.baseline]:
+            trial = self._run_trial(name, "warm-up")
+            trouble = trial.values.get("trouble")
+            if trouble and name == comparison.baseline:
+                of = f" (run {trial.run})" if trial.run else ""
+                self._fail(
+                    f"the baseline {name} failed{of}: {one_line(trouble)}",
+                    "no variant can be compared without it; `kgops logs` shows the run's output",
+                )
+
+    def _fail(self, message: str, hint: str) -> NoReturn:
+        benches.end(self.context.conn, self.bench.id, time.time())
+        raise KgopsError(message, hint)
+
+    def _round(self, number: int, missing: Sequence[str]) -> None:
+        load = self._check_load(f"round {number}")
+        baseline = self.comparison.baseline
+        members = [baseline, *missing]
+        shift = (number - 1) % len(members)
+        trials: dict[str, _Trial] = {}
+        for name in members[shift:] + members[:shift]:
+            trials[name] = self._run_trial(name, f"round {number} of {self.comparison.rounds}")
+            if baseline not in trials:
+                continue
+            for ready in [one for one in trials if one != baseline]:
+                self._keep(number, ready, trials[baseline], trials.pop(ready), load)
+
+    def _rounds_of_one_run(self, rounds: range) -> None:
+        """One run that executes all variants. Its command gets the first round's number, which sets their order."""
+        comparison = self.comparison
+        job = comparison.variants[comparison.baseline]
+        first, last = rounds[0], rounds[-1]
+        when = f"round{'' if first == last else 's'} {first}{'' if first == last else f'-{last}'}"
+        load = self._check_load(when)
+        command = fill_in(job.settings["command"], {"round": first, "turns": len(rounds)})
+        job = replace(job, settings={**job.settings, "command": command})
+        trial = self._supervised(job, comparison.name, f"{when} of {comparison.rounds}")
+        run = runs.get(self.context.conn, trial.run) if trial.run is not None else None
+        runs_of_home = self.context.home.runs
+        values = None if run is None else read_trials(RunFolder(runs_of_home / run.folder).results)
+        if values is None or trial.values["trouble"]:
+            self._fail(
+                f"the command of {comparison.name} failed: {one_line(trial.values['trouble'] or 'no output')}",
+                f"`kgops logs {trial.run}` shows its output",
+            )
+        for index, number in enumerate(rounds):
+            for name in self._missing(number):
+                base, other = (
+                    _Trial(trial.run, trial_of(values, one, index)) for one in (comparison.baseline, name)
+                )
+                self._keep(number, name, base, other, load)
+
+    def _check_load(self, before: str) -> MachineLoad:
+        load = machine_load.measure()
+        if not load.is_idle:
+            self.context.tell(f"Note: the machine is busy before {before}: {'; '.join(load.warnings)}.")
+        return load
+
+    def _keep(self, number: int, name: str, base: _Trial, other: _Trial, load: MachineLoad) -> None:
+        pair = Pair(
+            *(number, name, base.run, other.run, base.values, other.values),
+            *(load.busy, load.warnings, time.time()),
+        )
+        benches.add_pair(self.context.conn, self.bench.id, pair)
+
+    def _run_trial(self, name: str, when: str) -> _Trial:
+        """One supervised run of a variant, from its plan to its end."""
+        trial = self._supervised(self.comparison.variants[name], name, when)
+        if trial.run is not None:
+            self._refuse_other_data(name, trial.run)
+        return trial
+
+    def _refuse_other_data(self, name: str, run: int) -> None:
+        """Raises if a run of a variant read other data than the variant's first run."""
+        conn, is_baseline = self.context.conn, name == self.comparison.baseline
+        pairs = [one for one in self._pairs if is_baseline or one.variant == name]
+        first = (pairs[0].baseline_run if is_baseline else pairs[0].variant_run) if pairs else None
+        if first is None:
+            return
+        changed = changes(data_digests(conn, first), data_digests(conn, run))
+        if changed:
             raise KgopsError(
-                f"the baseline {name} failed{of}: {one_line(trouble)}",
-                "no variant can be compared without it; `kgops logs` shows the run's output",
+                f"the data of {name} have changed since run {first} of this benchmark: {changed[0]}",
+                "put them back and repeat the command, or start a new benchmark with --afresh",
             )
 
-
-def _round(
-    context: Context, bench: Bench, comparison: PairedComparison, number: int, missing: Sequence[str]
-) -> None:
-    load = _check_load(context, f"round {number}")
-    when = f"round {number} of {comparison.rounds}"
-    members = [comparison.baseline, *missing]
-    shift = (number - 1) % len(members)
-    trials: dict[str, _Trial] = {}
-    for name in members[shift:] + members[:shift]:
-        trials[name] = _run_trial(context, bench, comparison, name, when)
-        if comparison.baseline not in trials:
-            continue
-        for ready in [one for one in trials if one != comparison.baseline]:
-            _keep(context, bench, number, ready, trials[comparison.baseline], trials.pop(ready), load)
-
-
-def _rounds_of_one_run(context: Context, bench: Bench, comparison: PairedComparison, rounds: range) -> None:
-    """One run that executes all variants. Its command gets the number of the first round, which sets their order."""
-    job = comparison.variants[comparison.baseline]
-    first, last = rounds[0], rounds[-1]
-    when = f"round{'' if first == last else 's'} {first}{'' if first == last else f'-{last}'}"
-    load = _check_load(context, when)
-    command = fill_in(job.settings["command"], {"round": first, "turns": len(rounds)})
-    job = replace(job, settings={**job.settings, "command": command})
-    trial = _supervised(context, bench, job, comparison.name, f"{when} of {comparison.rounds}")
-    run = runs.get(context.conn, trial.run) if trial.run is not None else None
-    values = read_trials(RunFolder(context.home.runs / run.folder).results) if run is not None else None
-    if values is None or trial.values["trouble"]:
-        benches.end(context.conn, bench.id, time.time())
-        raise KgopsError(
-            f"the command of {comparison.name} failed: {one_line(trial.values['trouble'] or 'no output')}",
-            f"`kgops logs {trial.run}` shows its output",
-        )
-    for index, number in enumerate(rounds):
-        for name in _missing(context, bench, comparison, number):
-            base, other = (
-                _Trial(trial.run, trial_of(values, one, index)) for one in (comparison.baseline, name)
-            )
-            _keep(context, bench, number, name, base, other, load)
-
-
-def _check_load(context: Context, before: str) -> machine_load.MachineLoad:
-    load = machine_load.measure()
-    if not load.is_idle:
-        context.tell(f"Note: the machine is busy before {before}: {'; '.join(load.warnings)}.")
-    return load
-
-
-def _keep(
-    context: Context,
-    bench: Bench,
-    number: int,
-    name: str,
-    base: _Trial,
-    other: _Trial,
-    load: machine_load.MachineLoad,
-) -> None:
-    pair = Pair(
-        *(number, name, base.run, other.run, base.values, other.values),
-        *(load.busy, load.warnings, time.time()),
-    )
-    benches.add_pair(context.conn, bench.id, pair)
-
-
-def _run_trial(context: Context, bench: Bench, comparison: PairedComparison, name: str, when: str) -> _Trial:
-    """One supervised run of a variant, from its plan to its end."""
-    trial = _supervised(context, bench, comparison.variants[name], name, when)
-    if trial.run is not None:
-        _refuse_other_data(context, bench, comparison, name, trial.run)
-    return trial
-
-
-def _refuse_other_data(
-    context: Context, bench: Bench, comparison: PairedComparison, name: str, run: int
-) -> None:
-    """Raises if a run of a variant read other data than the variant's first run."""
-    is_baseline = name == comparison.baseline
-    pairs = [one for one in benches.pairs(context.conn, bench.id) if is_baseline or one.variant == name]
-    first = (pairs[0].baseline_run if is_baseline else pairs[0].variant_run) if pairs else None
-    if first is None:
-        return
-    changed = changes(data_digests(context.conn, first), data_digests(context.conn, run))
-    if changed:
-        raise KgopsError(
-            f"the data of {name} have changed since run {first} of this benchmark: {changed[0]}",
-            "put them back and repeat the command, or start a new benchmark with --afresh",
-        )
-
-
-def _supervised(context: Context, bench: Bench, job: Job, name: str, when: str) -> _Trial:
-    label = f"bench {bench.id}: {name}"[:LONGEST_LABEL]
-    # Exclusive: no other run uses the GPU meanwhile; for CPU runs the queue ensures it.
-    job = replace(job, label=label, gpu=replace(job.gpu, exclusive=True))
-    resolved = resolve(job)
-    with temporary_variables(for_worker(resolved.environment, os.environ)):
-        planned = plan(resolved, context.home, context.conn)
+    def _supervised(self, job: Job, name: str, when: str) -> _Trial:
+        home, conn, tell = self.context.home, self.context.conn, self.context.tell
+        label = f"bench {self.bench.id}: {name}"[:LONGEST_LABEL]
+        # Exclusive: no other run uses the GPU meanwhile; for CPU runs the queue ensures it.
+        job = replace(job, label=label, gpu=replace(job.gpu, exclusive=True))
+        resolved = resolve(job)
+        with temporary_variables(for_worker(resolved.environment, os.environ)):
+            planned = plan(resolved, home, conn)
+            try:
+                refuse_what_cannot_fit(planned)
+            except WontFit as error:
+                return _Trial(None, {"state": "refused", "trouble": error.message})
+            number = launch(home, conn, planned)
+        reports.change_tags(conn, number, add=[self._tag], remove=[])
         try:
-            refuse_what_cannot_fit(planned)
-        except WontFit as error:
-            return _Trial(None, {"state": "refused", "trouble": error.message})
-        number = launch(context.home, context.conn, planned)
-    reports.change_tags(context.conn, number, add=[_tag(bench)], remove=[])
-    try:
-        run = wait_for_end(context.home, context.conn, number, context.tell)
-    except KeyboardInterrupt:
-        _stop(context, number)
-        raise
-    values = read_run(context.conn, run)
-    seconds = values["seconds"]
-    context.tell(
-        f"{when} · {name}: "
-        + (
-            f"{seconds:.4g} s, {values['seconds_of']}"
-            if seconds is not None and not values["trouble"]
-            else run.state
-        )
-        + f" (run {number})"
-    )
-    if run.state in ("cancelled", "interrupted"):
-        raise Usage(
-            f"run {number} was {run.state}: the benchmark is not finished",
-            "run the same command to resume; finished pairs are kept",
-        )
-    return _Trial(number, values)
+            run = wait_for_end(home, conn, number, tell)
+        except KeyboardInterrupt:
+            self._stop(number)
+            raise
+        values = read_run(conn, run)
+        seconds = values["seconds"]
+        is_measured = seconds is not None and not values["trouble"]
+        reached = f"{seconds:.4g} s, {values['seconds_of']}" if is_measured else run.state
+        tell(f"{when} · {name}: {reached} (run {number})")
+        if run.state in ("cancelled", "interrupted"):
+            raise Usage(
+                f"run {number} was {run.state}: the benchmark is not finished",
+                "run the same command to resume; finished pairs are kept",
+            )
+        return _Trial(number, values)
 
+    def _end_leftovers(self) -> None:
+        """Stops the run that a killed benchmark was waiting for: it belongs to no pair."""
+        wanted = run_list.Filter(states=runs.UNFINISHED, tag=self._tag)
+        for run in run_list.page(self.context.conn, wanted):
+            self.context.tell(f"Note: stopping run {run.id}, left over from an interrupted benchmark.")
+            self._stop(run.id)
 
-def _end_leftovers(context: Context, bench: Bench) -> None:
-    """Stops the run that a killed benchmark was waiting for: it belongs to no pair."""
-    for run in run_list.page(context.conn, run_list.Filter(states=runs.UNFINISHED, tag=_tag(bench))):
-        context.tell(f"Note: stopping run {run.id}, left over from an interrupted benchmark.")
-        _stop(context, run.id)
-
-
-def _stop(context: Context, number: int) -> None:
-    run = runs.get(context.conn, number)
-    if run is not None:
-        stop_run(context.home, context.conn, run, 5.0)
-        wait_for_end(context.home, context.conn, number, context.tell)
-
-
-def _tag(bench: Bench) -> str:
-    return f"bench-{bench.id}"
+    def _stop(self, number: int) -> None:
+        context = self.context
+        run = runs.get(context.conn, number)
+        if run is not None:
+            stop_run(context.home, context.conn, run, 5.0)
+            wait_for_end(context.home, context.conn, number, context.tell)
