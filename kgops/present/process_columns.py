@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.present.formats import UNKNOWN, age, table, whole
-from kgops.present.rows import Column, Columns, Piece, Row
+from kgops.present.formats import UNKNOWN, age, whole
+from kgops.present.rows import Column, Columns, Piece, Row, printed, section
 
 if TYPE_CHECKING:
     from kgops.present.gpus import GpuProcess
@@ -22,10 +22,8 @@ class ProcessColumn(NamedTuple):
 
 def lines(processes: Iterable[GpuProcess], now: float) -> list[str]:
     """An empty line and the table, for a command; nothing without a process."""
-    rows = [[one.cell(process, now).text for one in PRINTED] for process in processes]
-    heads = [one.column.head.upper() for one in PRINTED]
-    right = frozenset(one.column.head.upper() for one in PRINTED if one.column.right)
-    return ["", *table(heads, rows, right=right)] if rows else []
+    rows = ([one.cell(process, now) for one in PRINTED] for process in processes)
+    return printed(section((one.column for one in PRINTED), rows))
 
 
 def process_rows(
