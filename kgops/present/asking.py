@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from kgops.errors import NoSuchRun, Usage
 from kgops.jobs.job import Job
 from kgops.jobs.text import with_article
+from kgops.present.influences import settings_of
 from kgops.present.predictions import AnsweredQuestion
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
@@ -22,7 +22,7 @@ from kgops.workloads.results import leaves
 from kgops.workloads.shared_options import TRIPLES
 from kgops.workloads.train.job import MODELS
 from storage import run_list, runs
-from storage.database import Connection, open_reader
+from storage.database import Connection
 from storage.run_list import Filter
 from storage.runs import Run
 
@@ -91,8 +91,7 @@ def model_of(home: Home, run: Run) -> Asking:
         raise Usage(
             f"run {run.id} is {with_article(run.workload)} run: it has no model to ask", "open a training run"
         )
-    with closing(open_reader(home.database)) as conn:
-        settings = runs.spec(conn, run.id).job.get(run.workload) or {}
+    settings = settings_of(home, run)
     model = {name: settings[name] for name in _MODEL if settings.get(name) is not None}
     return Asking(model, _question_of(settings))
 

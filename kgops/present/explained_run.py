@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kgops.jobs.files import open_regular
 from kgops.jobs.text import one_line
 from kgops.present.explanation_graph import MOST_FACTS, ExplanationGraph, graph_of
 from kgops.present.explanations import ExplainedPrediction, Verification, read_explanations, read_verification
 from kgops.present.formats import amount
-from kgops.present.influences import training_triples
+from kgops.present.influences import settings_of, training_triples
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.graphs.names import folded
-from storage import runs
-from storage.database import open_reader
 from storage.runs import Run
 
 _MOST_PREDICTIONS = 200  # read of a run
@@ -166,9 +162,7 @@ def as_written(text: str, names: Iterable[str]) -> str:
 
 def node_names(home: Home, run: Run) -> Mapping[str, str]:
     """Label → readable name, from the run's `node_name_dict`; none where it has none, or it cannot be read now."""
-    with closing(open_reader(home.database)) as conn:
-        job = runs.spec(conn, run.id).job
-    settings: dict[str, Any] = job.get(run.workload) or {}
+    settings = settings_of(home, run)
     if not settings.get("node_name_dict"):
         return {}
     path = Path(read_plan(RunFolder(home.runs / run.folder)).cwd, str(settings["node_name_dict"]))

@@ -158,10 +158,14 @@ def _unpacked(raw: BinaryIO) -> TextIO:
     return io.TextIOWrapper(gzip.open(raw), encoding="utf-8-sig")
 
 
-def _training_file(home: Home, run: Run) -> Path:
+def settings_of(home: Home, run: Run) -> dict[str, Any]:
+    """What its job says for its workload."""
     with closing(open_reader(home.database)) as conn:
-        job = runs.spec(conn, run.id).job
-    settings: dict[str, Any] = job.get(run.workload) or {}
+        return runs.spec(conn, run.id).job.get(run.workload) or {}
+
+
+def _training_file(home: Home, run: Run) -> Path:
+    settings = settings_of(home, run)
     stages = WORKLOADS[run.workload].stage_settings(settings) if run.workload in WORKLOADS else {}
     settings = dict(stages.get("train", settings))
     if settings.get("train"):
