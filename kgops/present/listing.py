@@ -46,11 +46,6 @@ class Listing:
         self.numbers: Sequence[int] = ()
 
     @property
-    def count(self) -> int:
-        """Number of runs that match the filter."""
-        return len(self.numbers)
-
-    @property
     def total(self) -> int:
         return len(self.existing)
 
@@ -66,14 +61,11 @@ class Listing:
 
     def refresh(self) -> bool:
         """Rereads the runs if another process has committed since. False: nothing has changed."""
-        if not self.changed():
+        if conditions.version(self._conn) == self._version:
             return False
         self._version = None
         self.show(self.terms)
         return True
-
-    def changed(self) -> bool:
-        return conditions.version(self._conn) != self._version
 
     def position(self, number: int) -> int | None:
         """A run's position, so that the cursor stays on it under another filter or order."""

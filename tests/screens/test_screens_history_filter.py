@@ -33,11 +33,14 @@ async def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
             assert not reading.troubles
             by_hand.show(reading.terms)
             title = seen.lines()[0]
-            assert by_hand.count == 300 or f"{by_hand.count} of 300 runs" in title, (typed[:end], title)
+            assert len(by_hand.numbers) == 300 or f"{len(by_hand.numbers)} of 300 runs" in title, (
+                typed[:end],
+                title,
+            )
             assert shown(seen) == list(by_hand.numbers)[: len(shown(seen))]
         await seen.press("enter")
         await seen.until_shows(f"/ {typed}", "⏎ open")
-        assert by_hand.count
+        assert len(by_hand.numbers)
         assert shown(seen)[0] == by_hand.numbers[0]
 
 
@@ -52,9 +55,9 @@ async def test_of_keys_that_come_faster_than_answers_the_last_one_counts(
             await keys(seen, "state:failed mrr>0.5")  # nobody waits for what it finds
         by_hand = Listing(conn)
         by_hand.show(strictly("state:failed mrr>0.5"))
-        await seen.until_shows(f"{by_hand.count} of 300 runs")
+        await seen.until_shows(f"{len(by_hand.numbers)} of 300 runs")
         await until_settled(seen)
-        assert f"{by_hand.count} of 300 runs" in seen.lines()[0]
+        assert f"{len(by_hand.numbers)} of 300 runs" in seen.lines()[0]
 
 
 async def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(
@@ -273,6 +276,6 @@ async def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connect
         await until_settled(seen)
         by_time = Listing(conn)
         by_time.show(strictly("time>60"))
-        assert 0 < by_time.count < 20
+        assert 0 < len(by_time.numbers) < 20
         assert shown(seen) == list(by_time.numbers)
         assert "no run has a metric" not in seen.text
