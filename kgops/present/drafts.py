@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,11 @@ def can_filter(draft: Draft) -> bool:
 def job_of(draft: Draft) -> Job:
     """The draft as a job. Raises BadField, which names the wrong field."""
     options = {name: v for name, v in draft.options.items() if name in DRAFT_OPTIONS[draft.workload]}
-    settings, options = _SETTINGS[draft.workload](draft, options)
+    if draft.workload == "regress":
+        settings, options = _regress(draft, options)
+    else:
+        settings = _SETTINGS[draft.workload](draft)
+        options |= {"filtering": True} if filters(draft) else {}
     gpu = None if draft.where or draft.gpu == "cpu" or is_what_if(draft) else draft.gpu
     label = draft.text("label").strip()
     table = {
@@ -314,21 +318,7 @@ def _exec(draft: Draft) -> dict[str, Any]:
     return {"command": words, "cwd": str(folder)}
 
 
-Options = dict[str, Any]
-
-
-def _with(settings: Callable[[Draft], dict[str, Any]]) -> Callable[[Draft, Options], tuple[Options, Options]]:
-    """Settings of a form whose fields give no options but filtering."""
-    return lambda draft, options: (settings(draft), options | ({"filtering": True} if filters(draft) else {}))
-
-
-_SETTINGS = {
-    "train": _with(_train),
-    "tracin": _with(_tracin),
-    "pipeline": _with(_pipeline),
-    "exec": _with(_exec),
-    "regress": _regress,
-}
+_SETTINGS = {"train": _train, "tracin": _tracin, "pipeline": _pipeline, "exec": _exec}
 
 
 def _field_error(error: BadJob, workload: str) -> BadField:
