@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.errors import Usage
-from kgops.experiments.benchmark_results import FAILED, ResultReader, Series, seconds_of
+from kgops.experiments.benchmark_results import FAILED, ResultReader, Series, matching, seconds_of
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import Row, rows
 from kgops.experiments.trial_result import Spread
@@ -47,6 +47,7 @@ class Entry(NamedTuple):
 
 
 _PAGE_OF_OPTIONS = Entry("Which options pay here", "kgops bench show claims")
+_WORDS_OF_OPTIONS = f"{_PAGE_OF_OPTIONS.name} {_PAGE_OF_OPTIONS.command}".lower()
 
 
 class Curve(NamedTuple):
@@ -106,7 +107,7 @@ class BenchmarkReader:
         self._one_at_a_time = threading.Lock()
         self._version: tuple[int, int] | None = None
         self._results = ResultReader()
-        self._measured: list[Entry] = []
+        self._measured: list[Series] = []
         self._shown: BenchmarkQuery | None = None
 
     def look(self, query: BenchmarkQuery) -> BenchmarkPage:
@@ -146,46 +147,35 @@ class BenchmarkReader:
         if version == self._version:
             return
         self._version = version
-        self._measured = [Entry(one.name, one.newest.command, one) for one in self._results.read(conn)]
+        self._measured = self._results.read(conn)
 
     def _page(self, query: BenchmarkQuery) -> BenchmarkPage:
-        measured = _ordered(self._measured, query.sort, descending=query.descending)
-        candidates = [_PAGE_OF_OPTIONS, *measured] if measured else []
-        rows = {one.key: one for one in candidates if _has(one, query.text)}
+        words = query.text.lower().split()
+        found = matching(_ordered(self._measured, query.sort, descending=query.descending), words)
+        entries = [Entry(one.name, one.newest.command, one) for one in found]
+        if self._measured and all(word in _WORDS_OF_OPTIONS for word in words):
+            entries.insert(0, _PAGE_OF_OPTIONS)
         same = self._shown is not None and self._shown[:3] == query[:3]
         self._shown = query
-        return BenchmarkPage(
+        page = BenchmarkPage(
             query,
-            rows,
-            _cursor_row([*rows], query, same),
-            shown=sum(one.series is not None for one in rows.values()),
+            {one.key: one for one in entries},
+            shown=len(found),
             total=len(self._measured),
-            series=[one.series for one in self._measured if one.series is not None],
+            series=self._measured,
             running=is_running(self._home),
         )
+        if query.cursor is None:
+            return page if same else page._replace(cursor_row=0)
+        return page._replace(cursor_row=page.row_of(query.cursor) or 0)
 
 
-def _has(entry: Entry, text: str) -> bool:
-    inside = f"{entry.name} {entry.command}".lower() if entry.series is None else entry.series.words
-    return all(word in inside for word in text.lower().split())
-
-
-def _cursor_row(keys: Sequence[Key], query: BenchmarkQuery, same: bool) -> int | None:
-    """The cursor's row if it still exists; else the first row if the filter changed."""
-    if query.cursor is None:
-        return None if same else 0
-    return next((row for row, key in enumerate(keys) if key == query.cursor), 0)
-
-
-def _ordered(entries: Sequence[Entry], by: str, *, descending: bool) -> list[Entry]:
-    """By name, fastest, seconds, change, device or at; entries without a value are last in both orders."""
-    valued = [(one, _value(one.series, by)) for one in entries if one.series is not None]
-    known = sorted(
-        ((one, value) for one, value in valued if value is not None),
-        key=lambda pair: pair[1],
-        reverse=descending,
-    )
-    return [one for one, _ in known] + [one for one, value in valued if value is None]
+def _ordered(series: Sequence[Series], by: str, *, descending: bool) -> list[Series]:
+    """By name, fastest, seconds, change, device or at; those without a value are last in both orders."""
+    valued = [(_value(one, by), one) for one in series]
+    known = [pair for pair in valued if pair[0] is not None]
+    known.sort(key=lambda pair: pair[0], reverse=descending)
+    return [one for _, one in known] + [one for value, one in valued if value is None]
 
 
 def _value(series: Series, by: str) -> Any:
