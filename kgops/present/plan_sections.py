@@ -20,6 +20,7 @@ from kgops.present.plan_words import (
     only_when_empty,
     planned_options,
     shown_value,
+    starts_now,
     verdict,
 )
 from kgops.present.rows import Column, Fact, Piece, Section, section
@@ -77,8 +78,7 @@ def advice(placed: Placement) -> str | None:
         near = suggestion.nearest
         return "no option makes it fit" if near is None else f"nearest change that fits: {change_words(near)}"
     if placed.fit.state == "later" and planned.target.on_gpu:
-        near = placed.nearest_now
-        return "no option makes it fit now" if near is None else f"fits now with {change_words(near)}"
+        return starts_now(placed) or "no option makes it fit now"
     if planned.disk is not None and not planned.disk.fits:
         if planned.disk.nearest is None:
             return "no option makes it fit on the disk: free some space, or use another disk"
