@@ -181,16 +181,12 @@ class GpuUsageReader:
 
     def _usage(self, gpu: GpuReading, known: _Known, owners: Owners | None) -> GpuUsage:
         label = str(gpu.index)
-        slices = (
-            tuple(
-                self._one(part, f"{label}:{of.index}", of.processes, known, owners)
-                for part, of in zip(usable((gpu,)), gpu.slices, strict=True)
-            )
-            if gpu.slices
-            else ()
-        )
-        if not slices:
+        if not gpu.slices:
             return self._one(gpu, label, gpu.processes, known, owners)
+        slices = tuple(
+            self._one(part, f"{label}:{of.index}", of.processes, known, owners)
+            for part, of in zip(usable((gpu,)), gpu.slices, strict=True)
+        )
         whole = self._one(gpu, label, all_processes(gpu), known, owners)
         listed = [process for part in slices for process in part.processes or ()]
         hidden = any(part.processes is None for part in slices)
