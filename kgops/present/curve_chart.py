@@ -18,7 +18,7 @@ from storage.runs import Run
 from storage.series import Bucket
 
 Point = tuple[float, float]
-Tone = Literal["black", "white", "#555", "#ddd"]
+Tone = Literal["ink", "paper", "dim", "grid"]  # classes of the page
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Line:
     colours."""
 
     points: Sequence[Point]
-    tone: Tone = "black"
+    tone: Tone = "ink"
     width: float = 1.0
     dash: tuple[float, ...] = ()
     hue: int | None = None
@@ -81,7 +81,7 @@ def arrowhead(before: Point, tip: Point, size: float, hue: int | None = None) ->
     length = math.hypot(tip[0] - before[0], tip[1] - before[1]) or 1.0
     dx, dy = (tip[0] - before[0]) / length, (tip[1] - before[1]) / length
     x, y, half = tip[0] - size * dx, tip[1] - size * dy, size / 2
-    return Shape([tip, (x - half * dy, y + half * dx), (x + half * dy, y - half * dx)], "black", hue)
+    return Shape([tip, (x - half * dy, y + half * dx), (x + half * dy, y - half * dx)], "ink", hue)
 
 
 def as_inline_svg(picture: Picture) -> str:
@@ -91,32 +91,26 @@ def as_inline_svg(picture: Picture) -> str:
     return f"<svg viewBox='0 0 {picture.width} {picture.height}' role='img' aria-label='{label}'>{body}</svg>"
 
 
-_CLASSES: dict[Tone, str] = {"black": "ink", "white": "paper", "#555": "dim", "#ddd": "grid"}
-
-
 def _inline(part: Line | Shape | Text) -> str:
     if isinstance(part, Text):
-        return _text_element(part, f" class='{_CLASSES['#555']}' fill='currentColor'")
+        return _text_element(part)
     tone = part.fill if isinstance(part, Shape) else part.tone
-    paint = _CLASSES[tone] if part.hue is None else f"hue{part.hue}"
+    paint = f"class='{tone if part.hue is None else f'hue{part.hue}'}'"
     if isinstance(part, Line):
-        return _line_element(part, f"class='{paint}' stroke='currentColor'")
+        dash = f" stroke-dasharray='{' '.join(f'{one:g}' for one in part.dash)}'" if part.dash else ""
+        stroke = f"stroke='currentColor' stroke-width='{part.width:g}'{dash}"
+        return f"<path d='{_path(part)}' fill='none' {paint} {stroke}/>"
     edge = "fill-opacity='.18'" if part.faint else "stroke='currentColor'"
-    return f"<path class='{paint}' d='{_path(part)}Z' fill='currentColor' {edge}/>"
+    return f"<path {paint} d='{_path(part)}Z' fill='currentColor' {edge}/>"
 
 
-def _text_element(part: Text, paint: str) -> str:
+def _text_element(part: Text) -> str:
     x, y = part.at
     weight = " font-weight='bold'" if part.bold else ""
     return (
         f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{part.anchor}' font-size='{part.size}'{weight}"
-        f"{paint}>{_safe(part.text)}</text>"
+        f" class='dim' fill='currentColor'>{_safe(part.text)}</text>"
     )
-
-
-def _line_element(part: Line, paint: str) -> str:
-    dash = f" stroke-dasharray='{' '.join(f'{one:g}' for one in part.dash)}'" if part.dash else ""
-    return f"<path d='{_path(part)}' fill='none' {paint} stroke-width='{part.width:g}'{dash}/>"
 
 
 def _path(part: Line | Shape) -> str:
@@ -196,7 +190,7 @@ def _picture(traces: Sequence[Trace], estimate: float | None, *, bands: bool) ->
     picture.parts += _grid(x, y, unit)
     if estimate is not None:
         level = y(estimate)
-        picture.parts.append(Line([(_LEFT, level), (_WIDTH - _RIGHT, level)], "#555", dash=(5, 4)))
+        picture.parts.append(Line([(_LEFT, level), (_WIDTH - _RIGHT, level)], "dim", dash=(5, 4)))
     for trace, (zero, _, _) in zip(traces, ends, strict=True):
         picture.parts += _curve(trace, _place(x, zero, scale), y, bands)
     return picture
@@ -231,7 +225,7 @@ def _curve(trace: Trace, at: Callable[[Bucket], float], y: Axis, bands: bool) ->
         if bands and any(b.min != b.max for b in run):
             edge = [(at(b), y(b.max or 0.0)) for b in run]
             edge += [(at(b), y(b.min or 0.0)) for b in reversed(run)]
-            yield Shape(edge, "#ddd", hue, faint=True)
+            yield Shape(edge, "grid", hue, faint=True)
         if len(run) == 1:
             yield _dot(at(run[0]), y(run[0].mean or 0.0), hue)
         else:
@@ -240,19 +234,19 @@ def _curve(trace: Trace, at: Callable[[Bucket], float], y: Axis, bands: bool) ->
 
 
 def _dot(x: float, y: float, hue: int) -> Shape:
-    return Shape([(x + a, y + b) for a, b in ((-_DOT, 0), (0, -_DOT), (_DOT, 0), (0, _DOT))], "black", hue)
+    return Shape([(x + a, y + b) for a, b in ((-_DOT, 0), (0, -_DOT), (_DOT, 0), (0, _DOT))], "ink", hue)
 
 
 def _grid(x: Axis, y: Axis, unit: str) -> Iterator[_Part]:
     foot = _HEIGHT - _BOTTOM
     for value, label in y.ticks():
         at = y(value)
-        yield Line([(_LEFT, at), (_WIDTH - _RIGHT, at)], "#ddd")
+        yield Line([(_LEFT, at), (_WIDTH - _RIGHT, at)], "grid")
         yield Text((_LEFT - 5, at + 3), label, "end", size=10)
-    yield Line([(_LEFT, foot), (_WIDTH - _RIGHT, foot)], "#555")
+    yield Line([(_LEFT, foot), (_WIDTH - _RIGHT, foot)], "dim")
     ticks = x.ticks()
     for value, label in ticks:
         at = x(value)
-        yield Line([(at, foot), (at, foot + 3)], "#555")
+        yield Line([(at, foot), (at, foot + 3)], "dim")
         last = f" {unit}" if unit and value == ticks[-1][0] else ""
         yield Text((at, foot + 15), label + last, "middle", size=10)

@@ -97,8 +97,8 @@ def _rounded(points: Sequence[Point]) -> list[Point]:
 def _node(name: str, place: Place, *, is_end: bool) -> Iterator[Part]:
     top = 2 * place.middle - place.bottom
     outline = rounded_box(place.left, top, place.right, place.bottom)
-    yield Shape(outline, "#ddd" if is_end else "white", faint=True)
-    yield Line([*outline, outline[0]], "black" if is_end else "#555", 1.8 if is_end else 1.0)
+    yield Shape(outline, "grid" if is_end else "paper", faint=True)
+    yield Line([*outline, outline[0]], "ink" if is_end else "dim", 1.8 if is_end else 1.0)
     room = (_BOX - 10) / (_BOLD_LETTER if is_end else _LETTER)
     size = _SIZE if len(wrapped_name(name, int(room / _SIZE))) < _NAME_LINES else _SMALL
     lines = wrapped_name(name, int(room / size))
@@ -127,8 +127,8 @@ def _legend(graph: ExplanationGraph, width: int, top: int) -> tuple[list[Part], 
     entries = [(Line((), width=4.0, hue=i % HUES), one) for i, one in enumerate(graph.relations)]
     entries += [
         (Line((), width=2.0, dash=_DASH), "prediction"),
-        (Line((), "#555", 1.5), "path from head to tail"),
-        (Line((), "#555", 5.0), "triple that carries it; its number: change of the margin without it alone"),
+        (Line((), "dim", 1.5), "path from head to tail"),
+        (Line((), "dim", 5.0), "triple that carries it; its number: change of the margin without it alone"),
     ]
     for line, name in entries:
         name = fitted(name, int((width - 2 * _MARGIN - 34) / (_SMALL * _LETTER)))
