@@ -1,19 +1,28 @@
-"""The sets: facts whose influences lift the tail above its rivals, and where the prediction stands."""
+"""The sets: facts whose influences lift the tail above its rivals, and the heads that they are carried over to."""
 
 from __future__ import annotations
 
 import copy
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
-from explaining import HEAD, prediction_of, some_model, some_train
+from explaining import ENTITIES, HEAD, RELATIONS, prediction_of, some_model, some_train
 
-from kgops.maths.explain.prediction import Influences, effects_of, facts_of, strongest
+from kgops.maths.explain.prediction import Influences, Prediction, Query, effects_of, facts_of, strongest
+from kgops.maths.explain.sufficient import OTHERS, Additions, carried, others_of, sentence_of, sufficient
+from kgops.maths.explain.verify import ALL, RANDOM, SETS
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.graphs.vocabulary import Vocabulary
 from kgops.maths.models.conve import ConvE
+from kgops.maths.predict.known import KnownTriples
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Curvature, Training
 from kgops.maths.tracin.loss import TARGET
+from kgops.maths.tracin.retraining import Outcome
 from kgops.maths.tracin.scan import AllScores, Scoring
 
 
@@ -107,3 +116,115 @@ def test_a_prediction_that_was_trained_on_is_not_its_own_evidence() -> None:
     falls = Influences(model, Training(train, "bce", False)).falls(prediction, facts)
     found = strongest(effects_of(prediction, facts, falls), most=len(facts))
     assert found and [HEAD, 1, 6] not in facts[[row for row, _ in found]].tolist()
+
+
+TRIPLE = (HEAD, 1, 6)
+QUERY = Query(TRIPLE)
+
+
+def some_graph(seed: int) -> Graph:
+    train = some_train(seed)
+    entities, relations = (
+        Vocabulary.of(f"{kind}{n}" for n in range(size)) for kind, size in (("e", ENTITIES), ("r", RELATIONS))
+    )
+    return Graph(train, train[:0], torch.tensor([[1, 1, 6]]), entities, relations)
+
+
+def others(seed: int, graph: Graph, query: Query = QUERY) -> list[Prediction]:
+    draw = torch.Generator().manual_seed(seed)
+    return others_of(some_model(seed), query, KnownTriples(graph), draw)
+
+
+def test_other_heads_are_those_for_which_the_tail_is_neither_known_nor_first() -> None:
+    graph = some_graph(1)
+    found = others(1, graph)
+    assert 0 < len(found) <= OTHERS
+    heads = [one.query.given for one in found]
+    assert len(set(heads)) == len(heads) and not {HEAD, 6, 1} & set(heads), "1 has it, in a file"
+    assert all(one.query.triple[1:] == TRIPLE[1:] and one.standing().rank > 1 for one in found)
+    having = set(graph.train[graph.train[:, 1] == 1][:, 0].tolist())
+    assert [head in having for head in heads] == sorted((head in having for head in heads), reverse=True)
+    assert heads == [one.query.given for one in others(1, graph)]
+
+
+def test_a_fact_is_carried_over_by_another_head_in_its_place() -> None:
+    facts = torch.tensor([[HEAD, 0, 5], [7, 2, HEAD], [HEAD, 2, HEAD]])
+    assert carried(facts, HEAD, 9).tolist() == [[9, 0, 5], [7, 2, 9], [9, 2, 9]]
+    assert facts[0, 0] == HEAD
+
+
+@pytest.mark.parametrize("one_positive", [False, True])
+def test_facts_are_ranked_by_what_they_do_to_the_leads_of_the_others(one_positive: bool) -> None:
+    graph = some_graph(2)
+    influences = Influences(
+        some_model(2), Training(graph.train, "softmax" if one_positive else "bce", one_positive)
+    )
+    facts, heads, known = graph.train[facts_of(graph.train, HEAD)], others(2, graph), KnownTriples(graph)
+    found = sufficient(influences, QUERY, heads, facts, known, most=3)
+    expected = torch.zeros(len(facts))
+    for row, fact in enumerate(facts):
+        for other in heads:
+            added = carried(fact[None], HEAD, other.query.given)
+            if not known.are_known(added)[0]:
+                falls = influences.falls(other, added)
+                expected[row] += float(falls[0, 0] - other.shares @ falls[1:, 0]) / len(heads)
+    expected[(facts == torch.tensor(TRIPLE)).all(1)] = -torch.inf
+    best = [row for row in expected.argsort(descending=True).tolist() if expected[row] > 0][:3]
+    assert [row for row, _ in found] == best
+    assert [effect for _, effect in found] == pytest.approx(expected[best].tolist(), rel=1e-4)
+
+
+class Trainings:
+    about: Mapping[str, Any] = {"model": "none"}
+
+    def __init__(self, train: torch.Tensor, tests: torch.Tensor) -> None:
+        self.before, self.tests = {tuple(row) for row in train.tolist()}, tests
+        self.added: list[set[tuple[int, ...]]] = []
+
+    def __call__(
+        self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]
+    ) -> Sequence[Outcome]:
+        rows = [tuple(row) for row in train.tolist()]
+        assert self.before <= set(rows) and len(rows) == len(set(rows))
+        self.added.append(set(rows) - self.before)
+        first = {(row[0]) for row in self.added[-1] if row[1:] == (0, 5)}
+        return [Outcome(0, 0.5, 1.0 if c in first else 4.0, 1.0) for c, _, _ in self.tests.tolist()]
+
+
+def test_sets_of_a_tail_are_added_to_other_tails_and_judged_by_the_heads_rank(tmp_path: Path) -> None:
+    graph, query = some_graph(4), Query((6, 1, HEAD), asks_head=True)
+    at = [int((graph.train == torch.tensor([HEAD, 0, 5])).all(1).nonzero())]
+    free = [c for c in range(ENTITIES) if c not in (HEAD, 6) and [c, 0, 5] not in graph.train.tolist()][:4]
+    added = Additions(graph, [query], [at], [free], seed=0)
+    assert added.tests.tolist() == [[6, 1, c] for c in free]
+
+    class OfHeads(Trainings):
+        def __call__(
+            self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]
+        ) -> Sequence[Outcome]:
+            outcomes = super().__call__(train, seed, on_progress)
+            head_rank = 1.0 if self.added[-1] else 2.0
+            return [replace(one, rank=9.0, head_rank=head_rank) for one in outcomes]
+
+    found = added.trained_with(OfHeads(graph.train, added.tests), tmp_path / "journal", seeds=1)
+    assert found.hits_at_1(SETS) == [1.0] and found.hits_at_1(ALL) == [0.0]
+
+
+def test_sets_and_as_many_random_facts_of_the_head_are_added_to_the_others(tmp_path: Path) -> None:
+    graph = some_graph(4)
+    at = [int((graph.train == torch.tensor([HEAD, 0, 5])).all(1).nonzero())]
+    free = [c for c in range(ENTITIES) if c not in (HEAD, 6) and [c, 0, 5] not in graph.train.tolist()][:4]
+    added = Additions(graph, [QUERY], [at], [free], seed=0)
+    assert added.tests.tolist() == [[c, 1, 6] for c in free]
+    trainings = Trainings(graph.train, added.tests)
+    found = added.trained_with(trainings, tmp_path / "journal", seeds=1)
+    assert trainings.added[0] == {(c, 0, 5) for c in free} and trainings.added[2] == set()
+    assert 0 < len(trainings.added[1]) <= 4
+    assert {end for row in trainings.added[1] for end in (row[0], row[2])} & set(free)
+    assert not {(c, 1, 6) for c in free} & trainings.added[1], "the prediction itself is never added"
+    assert found.hits_at_1(SETS) == [1.0] and found.hits_at_1(ALL) == [0.0]
+    assert found.changed[SETS] == 4 and found.changed[ALL] == 0
+    for row in trainings.added[0] | trainings.added[1]:
+        assert list(row) in added.graph.valid.tolist(), "a true answer, which ranks leave out"
+    assert "ranks first for 100% of 4 other heads" in sentence_of(found)
+    assert "with nothing added, for 0%" in sentence_of(found) and RANDOM in found.ranks

@@ -1,9 +1,10 @@
-"""Training as a person starts it: its files, its flags, its ends, and what it says of bad input."""
+"""Training as a person starts it: its files, its flags, its ends, its threads, and what it says of bad input."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tracing import flags
 from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.worker.entry import run_reporting_errors
 from kgops.maths.worker.report import Reporter
+from kgops.workloads.train.models import ConvEConfig, step_gflop, threads_for
 
 SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
 EPOCHS = 100  # long enough that a stop, seen within half a second, finds it in the middle
@@ -216,3 +218,40 @@ def test_an_end_that_nobody_foresaw_is_reported_in_its_first_words(
         run_reporting_errors(Reporter(tmp_path), lose_the_gpu)
     (failed,) = events(tmp_path, "failed")
     assert failed["reason"] == "RuntimeError: CUDA error: unknown error"
+
+
+def test_the_number_of_threads_depends_on_step_size_and_cores_alone() -> None:
+    nations_small = step_gflop(ConvEConfig(14, 55, embedding_dim=32, output_channels=4), 128)
+    fb15k237 = step_gflop(ConvEConfig(14_541, 237), 256)
+    assert nations_small < 0.01 and 5 < fb15k237 < 10
+    assert [threads_for(nations_small, cores) for cores in (1, 2, 64)] == [1, 1, 1]
+    assert [threads_for(fb15k237, cores) for cores in (1, 2, 8)] == [1, 2, 8]
+
+
+@pytest.mark.parametrize(
+    ("flags", "theirs", "spins"),
+    [
+        (["--exclusive"], {}, "10000"),
+        (["--exclusive"], {"GOMP_SPINCOUNT": "7"}, "7"),
+        (["--exclusive"], {"GOMP_SPINCOUNT": "0"}, "0"),
+        (["--exclusive"], {"OMP_WAIT_POLICY": "PASSIVE"}, None),
+        ([], {}, None),
+    ],
+)
+def test_threads_of_a_run_that_has_the_cpus_to_itself_spin(
+    run_cli: Console,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    theirs: dict[str, str],
+    spins: str | None,
+) -> None:
+    heavy = ("--batch-size", "256", "--embedding-dim", "200", "--num-epochs", "1")
+    for ours in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # of whoever tests, or of a worker imported here
+        monkeypatch.delenv(ours, raising=False)
+    run = run_cli("run", "train", "--dataset", "nations", *heavy, *flags, "--json", env=theirs).json()
+    assert run["environment"]["variables"].get("GOMP_SPINCOUNT") == spins
+    said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
+    (note,) = [text for text in said if re.match(r"using \d+ of", text)]
+    assert ("which spin while they wait" in note) == (
+        spins not in (None, "0") and not note.startswith("using 1 ")
+    )
