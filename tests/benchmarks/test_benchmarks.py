@@ -47,7 +47,6 @@ def test_a_folder_that_is_not_there_is_named_in_a_line_and_no_traceback(
     assert "nowhere" in error and "cannot be read" in error
 
 
-@pytest.mark.slow
 def test_predictions_are_measured_beside_pykeen_and_bare_products(
     run_cli: Console, home: Path, tmp_path: Path
 ) -> None:

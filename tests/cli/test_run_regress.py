@@ -220,7 +220,6 @@ def test_made_flights_are_the_same_for_the_same_seed_and_never_mixed_with_others
 # ---- a run ----
 
 
-@pytest.mark.slow
 def test_a_run_learns_says_what_it_left_out_and_is_recorded_with_its_forecast(
     run_cli: Console, flights: Path
 ) -> None:

@@ -32,7 +32,6 @@ def run_python(environment: dict[str, str], *words: str) -> subprocess.Completed
     return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED.split() or ["t4"])
 def test_all_that_is_marked_passes_on_this_machine(tmp_path: Path, name: str) -> None:
     if not (ENVIRONMENT / "bin" / "python").exists():

@@ -97,7 +97,6 @@ def files(folder: Path, entities: int, triples: int) -> list[str]:
 KINDS = (train, tracin, regress, train_wide)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(JOBS))
 def test_a_job_that_does_not_fit_ends_well_or_is_refused_with_numbers(
     tmp_path: Path, kgops_home: Path, number: int

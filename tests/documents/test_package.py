@@ -45,7 +45,6 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_the_three_packages_and_the_profiles_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
@@ -57,7 +56,6 @@ def test_the_wheel_holds_the_three_packages_and_the_profiles_and_nothing_else(wh
     assert wheel.stat().st_size < 3 << 19
 
 
-@pytest.mark.slow
 def test_the_installed_wheel_runs_a_command_to_its_end(environment: Path, tmp_path: Path) -> None:
     told = _kgops(environment, tmp_path, "run", "exec", "--json", "--", "echo", "hello")
     assert '"state": "succeeded"' in told.stdout
@@ -65,7 +63,6 @@ def test_the_installed_wheel_runs_a_command_to_its_end(environment: Path, tmp_pa
     assert "hello" in _kgops(environment, tmp_path, "logs", "1").stdout
 
 
-@pytest.mark.slow
 def test_the_installed_wheel_knows_its_profiles(environment: Path, tmp_path: Path) -> None:
     told = _kgops(environment, tmp_path, "run", "--profile", "t4", "--dry-run")
     assert 'precision = "fp16"' in told.stdout

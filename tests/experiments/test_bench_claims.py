@@ -180,7 +180,6 @@ def test_all_options_fit_one_screen_and_every_line_its_width(
     assert {one["letter"] for one in told["tables"]} == {*TABLES} and told["machine"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "module", "words"),
     [

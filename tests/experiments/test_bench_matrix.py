@@ -37,7 +37,6 @@ def job(run_cli: Console) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_a_option_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     run_cli: Console, job: Path, conn: sqlite3.Connection
 ) -> None:
@@ -67,7 +66,6 @@ def test_rounds_on_other_data_are_not_compared(run_cli: Console) -> None:
     assert "--afresh" in done.err
 
 
-@pytest.mark.slow
 def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: Console, job: Path) -> None:
     asked = ("bench", "matrix", str(job), "--vary", "work=0,0.01,0.02", "--repeat", "3", "--json")
     child = run_cli.start(*asked)

@@ -10,10 +10,7 @@ import pytest
 from interposing import compiler
 
 PROGRAM = Path(__file__).with_name("inject.py")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(compiler() is None, reason="needs a C compiler"),
-]
+pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
 
 
 def inject(*flags: str) -> subprocess.CompletedProcess[str]:

@@ -246,7 +246,6 @@ def test_commands_show_an_imported_run_as_any_other(run_cli: Console, trained: P
     assert list((run_cli.home / "runs").iterdir()) == []
 
 
-@pytest.mark.slow
 def test_what_was_trained_elsewhere_is_traced_here_with_the_same_scores(
     run_cli: Console, tmp_path: Path
 ) -> None:

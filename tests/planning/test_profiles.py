@@ -78,7 +78,6 @@ def test_all_problems_of_a_profile_file_are_told_at_once(run_cli: Console, tmp_p
         assert problem in done.err
 
 
-@pytest.mark.slow
 # ---- commands ----
 
 
@@ -156,7 +155,6 @@ def test_a_dry_run_shows_what_rules_changed_and_is_still_a_job(run_cli: Console,
     assert tomllib.loads(told.out)["options"]["compile"] == "default"
 
 
-@pytest.mark.slow
 def test_the_record_keeps_who_chose_a_option_what_a_rule_made_of_it_and_why(
     run_cli: Console, tmp_path: Path
 ) -> None:

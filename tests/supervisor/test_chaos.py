@@ -22,7 +22,6 @@ _UNCOVERED_BY = {
 _SEEN_IN_THE_END = {"offset_outside_the_transaction", "success_by_guess"}
 
 
-@pytest.mark.slow
 def test_after_any_kill_no_run_is_lost_and_no_state_is_a_lie() -> None:
     report = run_chaos(kills=40, seed=20261121, limit_s=1100)
     print("\n".join(report.lines()))

@@ -68,7 +68,6 @@ def history(run: dict[str, Any]) -> list[float]:
     return [entry["loss"] for entry in entries]
 
 
-@pytest.mark.slow
 def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_changed(
     run_cli: Console, files: list[str], libraries_mib: int
 ) -> None:
@@ -95,7 +94,6 @@ def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_chang
     assert re.search(r"2 +succeeded .* entity_chunk=8192", page)
 
 
-@pytest.mark.slow
 def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_the_same_numbers(
     run_cli: Console, files: list[str]
 ) -> None:
@@ -126,7 +124,6 @@ def test_a_training_that_ran_out_in_the_middle_goes_on_from_its_checkpoint_to_th
     assert history(run) == pytest.approx(history(never_failed), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_after_the_last_fallback_a_run_ends_with_the_numbers_and_what_to_try(
     run_cli: Console, files: list[str], libraries_mib: int
 ) -> None:

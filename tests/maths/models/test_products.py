@@ -124,7 +124,6 @@ def test_folded_columns_have_the_sums_and_the_maxima_of_the_plane(rows: int) -> 
     assert torch.equal(counted.long(), (plane > 0).sum(0))
 
 
-@pytest.mark.slow
 def test_more_candidates_than_float32_can_count_are_counted() -> None:
     entities = (1 << 24) + 3
     model = ConvE(

@@ -211,7 +211,6 @@ def test_augmentation_mirrors_images_and_the_azimuth_with_them() -> None:
 # --- compile --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_compiled_steps_give_the_same_numbers_and_their_checkpoints_load_anywhere(

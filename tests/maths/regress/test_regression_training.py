@@ -23,7 +23,6 @@ from kgops.workloads.regress.job import RegressionConfig
 # --- it learns ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "architecture",
     ["transformer", *(pytest.param(one, marks=pytest.mark.long) for one in ("gnn", "ssm", "cnn"))],

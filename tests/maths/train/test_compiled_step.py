@@ -66,7 +66,6 @@ def assert_same(a: tuple[ConvE, FitResult, Recorder], b: tuple[ConvE, FitResult,
             torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=2e-3, msg=name)
 
 
-@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
 def test_compiled_training_has_the_losses_and_weights_of_plain_training(
@@ -89,7 +88,6 @@ print(compiler(lambda x: torch.sigmoid(x / 100) * 2)(x).sum().item(), torch.sigm
 """
 
 
-@pytest.mark.slow
 @needs_compiler
 @pytest.mark.long
 def test_kernels_cached_by_a_machine_with_longer_vectors_are_not_used(tmp_path: Path) -> None:

@@ -193,7 +193,6 @@ def test_bad_triples_are_told_with_file_line_and_what_to_do(run_cli: Console, tm
 # --- names ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_person_who_asks_for_compiling_without_a_compiler_is_told_and_the_run_succeeds(
     run_cli: Console,
 ) -> None:
