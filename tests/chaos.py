@@ -30,9 +30,8 @@ from chaos_report import (
     supervisors,
     untruths,
     variables_of_all,
-    with_variable,
 )
-from driving import patience, wait_for
+from driving import patience, wait_for, with_variable
 from gaps import GAP, Gap
 from mutants import WAITS
 
@@ -319,7 +318,7 @@ class Chaos:
 
     def _ours(self) -> list[Identity]:
         """What lives with this home, but for this process."""
-        return [who for who in with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
+        return with_variable(f"KGOPS_HOME={self.home.path}")
 
     def wrong(self, what: str) -> None:
         if what not in self.report.wrong:

@@ -29,7 +29,7 @@ def actors(home: Home, folder: RunFolder, number: int) -> dict[str, list[Identit
         return {"supervisor": of_run}
     door = processes.identity_from(read_json(folder.attempt(last).identity))
     tree = processes.tagged(Tree(folder, last).tag)
-    workers = [who for who in tree if _parent(who.pid) == (door.pid if door else -1)]
+    workers = [who for who in tree if door and processes.parent(who.pid) == door.pid]
     return {
         "supervisor": of_run,
         "gate": [door] if door and door.is_alive() else [],
@@ -39,23 +39,9 @@ def actors(home: Home, folder: RunFolder, number: int) -> dict[str, list[Identit
 
 
 def supervisors(home: Home, number: int) -> list[Identity]:
-    of_run = [
-        who
-        for who in with_variable(f"{processes.SUPERVISOR}={number}")
-        if f"KGOPS_HOME={home.path}".encode() in processes._environment(who.pid)
-    ]
-    # A gate is a copy of its supervisor, variables and all.
-    return [who for who in of_run if not any(_parent(who.pid) == other.pid for other in of_run)]
-
-
-def with_variable(variable: str) -> list[Identity]:
-    """`variable` is a name and its value."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and variable.encode() in processes._environment(int(entry.name)):
-            who = processes.identify(int(entry.name))
-            found += [who] if who else []
-    return found
+    """Without their gates, which are copies, variables and all."""
+    of_run = processes.supervisors(home.path, number)
+    return [who for who in of_run if not any(processes.parent(who.pid) == other.pid for other in of_run)]
 
 
 def variables_of_all(name: str) -> set[str]:
@@ -67,13 +53,6 @@ def variables_of_all(name: str) -> set[str]:
                 if variable.startswith(name.encode() + b"="):
                     found.add(variable.partition(b"=")[2].decode("utf-8", "replace"))
     return found
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return -1
 
 
 def is_closed(home: Home, run: int, number: int) -> bool:

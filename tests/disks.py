@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from driving import end_all_of
+from driving import Console, end_all_of
 
 
 class Disk:
@@ -60,3 +60,13 @@ def small_disk(path: Path, options: str = "size=3m") -> Iterator[Disk]:
         end_all_of(path / "kgops")
         if subprocess.run(["umount", str(path)], capture_output=True).returncode:
             subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@contextmanager
+def console_on_disk(folder: Path, options: str = "size=3m") -> Iterator[tuple[Disk, Console]]:
+    """A console whose home is on such a disk, and whose folder is not."""
+    (folder / "work").mkdir()
+    with small_disk(folder / "disk", options) as disk:
+        console = Console(disk.path / "kgops", folder / "work")
+        yield disk, console
+        console.close()

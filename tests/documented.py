@@ -18,6 +18,17 @@ from kgops.cli import group
 from kgops.settings import Home, make_home
 
 ROOT = Path(__file__).parents[1]
+# What sessions and examples run besides.
+SCRIPTS = {
+    "train.py": (
+        "import sys\n"
+        "if sys.argv[1:] == ['--batch-size', '64']:\n"
+        "    sys.exit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB')\n"
+        "held = bytearray(60 << 20)\n"  # more than its supervisor has: else nobody can say what it took
+        "print('loss=0.125')\n"
+    ),
+    "long.py": "import time\ntime.sleep(300)\n",
+}
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
 

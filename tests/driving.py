@@ -176,6 +176,11 @@ class Console:
     def folder(self, number: int) -> Path:
         return self.home / "runs" / self.row(number).folder
 
+    def supervisor(self, number: int) -> Identity:
+        """Of a run that goes on: it alone holds the lock."""
+        (found,) = processes.holders(self.folder(number) / "supervisor.lock")
+        return found
+
     def show(self, number: int) -> dict[str, Any]:
         done = self("show", str(number), "--json")
         assert done.code == 0, done.err
@@ -201,19 +206,28 @@ def files_of_runs(console: Console) -> set[str]:
 # --- processes ------------------------------------------------------------------------------------
 
 
+def with_variable(variable: str) -> list[Identity]:
+    """Whoever was started with this name and value, but for this process."""
+    return processes._others(lambda pid: variable.encode() in processes._environment(pid))
+
+
+def words_of(pid: int) -> list[bytes]:
+    """Its command line; empty once it is over."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def screens_of(home: Path) -> list[int]:
+    """Processes of `kgops tui`."""
+    return [who.pid for who in all_of(home) if {b"kgops", b"tui"} <= set(words_of(who.pid))]
+
+
 def all_of(home: Path) -> set[Identity]:
     """Supervisors, gates, workers and whatever they started: by the home in their environment, or by a
     worker lock they hold, and everything below those."""
-    mark = f"KGOPS_HOME={home}".encode()
-    pids = []
-    for name in os.listdir("/proc"):  # noqa: PTH208
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
-                pids.append(int(name))
-        except OSError:
-            continue
+    pids = [who.pid for who in with_variable(f"KGOPS_HOME={home}")]
     found = {who for pid in processes.descendants(pids) if (who := processes.identify(pid)) is not None}
     for lock in home.glob("runs/*/worker.lock"):
         found |= set(processes.holders(lock))

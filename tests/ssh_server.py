@@ -257,14 +257,7 @@ class Lab:
     def feeds(self, name: str) -> list[int]:
         """Processes of its feed."""
         mark = f"KGOPS_HOME={self.homes[name]}".encode()
-        found = []
-        for pid in self.server.own_processes():
-            try:
-                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    found.append(pid)
-            except OSError:
-                continue
-        return found
+        return [pid for pid in self.server.own_processes() if mark in processes._environment(pid)]
 
     def close(self) -> None:
         for home in self.homes.values():

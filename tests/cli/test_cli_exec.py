@@ -7,8 +7,6 @@ import signal
 from driving import Console, patience, wait_for
 
 from kgops.supervisor import processes
-from storage import attempts
-from storage.database import open_reader
 
 
 def test_out_of_memory_steps_down_and_says_so(run_cli: Console) -> None:
@@ -77,18 +75,8 @@ def test_command_that_reports_events_itself_is_understood(run_cli: Console) -> N
 # --- after a supervisor is killed -----------------------------------------------------------------
 
 
-def attempts_of(run_cli: Console, number: int) -> list[attempts.Attempt]:
-    conn = open_reader(run_cli.home / "kgops.db")
-    try:
-        return attempts.of_run(conn, number)
-    finally:
-        conn.close()
-
-
 def kill_supervisor(run_cli: Console) -> None:
-    (pid,) = {attempt.supervisor_pid for attempt in attempts_of(run_cli, 1)}
-    who = processes.identify(pid or 0)
-    assert who is not None
+    who = run_cli.supervisor(1)
     processes.send(who, signal.SIGKILL)
     wait_for(lambda: not who.is_alive(), "the supervisor to die")
 

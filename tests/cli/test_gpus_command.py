@@ -9,7 +9,7 @@ import re
 import shlex
 import signal
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,26 +207,19 @@ def test_ctrl_c_is_heard_while_the_driver_hangs(run_cli: Console, standin: Stand
 
 
 @pytest.fixture
-def watching(run_cli: Console, standin: StandIn) -> Iterator[Callable[..., Terminal]]:
-    opened: list[Terminal] = []
-
-    def start(*variables: str, flags: tuple[str, ...] = ("--watch",)) -> Terminal:
-        environment = run_cli.environment(standin.environment() | {"KGOPS_HOME": str(run_cli.home)})
-        command = ["env", *variables, *run_cli.argv("gpus", *flags)]
-        opened.append(Terminal(command, environment, run_cli.cwd))
-        return opened[-1]
-
-    yield start
-    for terminal in opened:
-        terminal.close()
+def on_a_terminal(
+    run_cli: Console, standin: StandIn, open_terminal: Callable[..., Terminal]
+) -> Callable[..., Terminal]:
+    variables = run_cli.environment(standin.environment() | {"KGOPS_HOME": str(run_cli.home)})
+    return lambda *flags: open_terminal("gpus", *flags, environment=variables)
 
 
 def test_watching_prints_the_page_again_when_it_changes_until_ctrl_c(
-    watching: Callable[..., Terminal], standin: StandIn
+    on_a_terminal: Callable[..., Terminal], standin: StandIn
 ) -> None:
     gpus = (t4("GPU-a", used_mib=111), t4("GPU-b", used_mib=222))
     standin.show(Machine(gpus))
-    terminal = watching()
+    terminal = on_a_terminal("--watch")
     terminal.wait_for_text(b"222")
     standin.show(Machine((gpus[0], replace(gpus[1], used_mib=333))))
     terminal.wait_for_text(b"333")
@@ -242,10 +235,10 @@ def test_watching_prints_the_page_again_when_it_changes_until_ctrl_c(
 
 
 def test_on_a_terminal_the_last_line_names_the_flag_that_watches(
-    watching: Callable[..., Terminal], standin: StandIn
+    on_a_terminal: Callable[..., Terminal], standin: StandIn
 ) -> None:
     standin.show(Machine((t4(),)))
-    terminal = watching(flags=())
+    terminal = on_a_terminal()
     assert terminal.wait() == 0
     assert terminal.seen.endswith(b"--watch updates this every second\r\n")
 

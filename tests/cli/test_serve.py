@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from driving import Console, all_of, patience, wait_for
+from driving import Console, patience, screens_of, wait_for
 from terminal_cells import shows
 
 
@@ -104,19 +104,6 @@ class Screen:
         async with asyncio.timeout(patience()):
             while (await self.websocket.receive()).type is not aiohttp.WSMsgType.CLOSED:
                 pass
-
-
-def screens_of(home: Path) -> list[int]:
-    """Processes that draw for a browser."""
-    found = []
-    for who in all_of(home):
-        try:
-            words = Path(f"/proc/{who.pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"tui" in words:
-            found.append(who.pid)
-    return found
 
 
 def test_the_page_leads_to_the_screens_and_keys_act_in_them(served: Served) -> None:

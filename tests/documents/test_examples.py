@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 import pytest
-from documented import Desk, Went, commands, of_help
+from documented import SCRIPTS, Desk, Went, commands, of_help
 from records import add
 from test_examples_history import IMPORTS, WITH_A_HISTORY, says
 
@@ -25,16 +25,7 @@ from storage import runs
 from storage.database import open_writer
 
 Check = Callable[[Desk, Went], None]
-SCRIPTS = {
-    "train.py": (
-        "import sys\n"
-        "if sys.argv[1:] == ['--batch-size', '64']:\n"
-        "    sys.exit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB')\n"
-        "print('loss=0.125')\n"
-    ),
-    "long.py": "import time\ntime.sleep(300)\n",
-    "other.txt": "usa\tembassy\tchina\nuk\tngo\tusa\n",
-}
+FILES = SCRIPTS | {"other.txt": "usa\tembassy\tchina\nuk\tngo\tusa\n"}
 
 
 EXAMPLES = {line for _, command in commands() for line in of_help(command)}
@@ -69,7 +60,7 @@ def desk(everywhere: Desk, tmp_path: Path) -> Desk:
     """The home of all examples, and a folder of this one's."""
     everywhere.folder = tmp_path / "work"
     everywhere.folder.mkdir()
-    for name, text in SCRIPTS.items():
+    for name, text in FILES.items():
         (everywhere.folder / name).write_text(text)
     return everywhere
 

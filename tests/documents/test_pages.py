@@ -21,7 +21,7 @@ from gpu_machine import GpuMachine
 from nvml_standin import t4
 from slurm_cluster import cluster, missing
 from ssh_server import Lab, needs_ssh
-from test_examples import SCRIPTS, put_before
+from test_examples import FILES, put_before
 
 from storage.database import open_writer
 
@@ -68,7 +68,7 @@ def follow(desk: Desk, name: str, stage: Stage) -> None:
 
 def has_scripts_and_a_gpu(desk: Desk) -> None:
     desk.more |= GpuMachine(desk.home.parent, t4()).environment
-    for name, text in {**SCRIPTS, "eval.py": "print('mrr=0.5')\n"}.items():
+    for name, text in {**FILES, "eval.py": "print('mrr=0.5')\n"}.items():
         (desk.folder / name).write_text(text)
 
 

@@ -15,6 +15,7 @@ import click
 import pytest
 from documented import (
     ROOT,
+    SCRIPTS,
     Desk,
     Reader,
     Typed,
@@ -35,16 +36,6 @@ from kgops.errors import BadJob, KgopsError, NoSuchRun, Usage, WontFit
 
 README, REFERENCE = page("README.md"), page("docs/COMMANDS.md")
 SESSION = typed_in(README, "console")
-SCRIPTS = {
-    "train.py": (
-        "import sys\n"
-        "if sys.argv[1:] == ['--batch-size', '64']:\n"
-        "    sys.exit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB')\n"
-        "held = bytearray(60 << 20)\n"  # more than its supervisor has: else nobody can say what it took
-        "print('loss=0.125')\n"
-    ),
-    "long.py": "import time\ntime.sleep(300)\n",
-}
 
 
 @pytest.fixture(scope="module")

@@ -189,9 +189,4 @@ def _become_console(
 def processes_of(room: Room) -> list[processes.Identity]:
     """Every process that was started in this room and lives: all carry its path in their environment."""
     wanted = str(room.path).encode() + b"/"
-    found = []
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names only, hundreds of times
-        if entry.isdigit() and wanted in b"\0".join(processes._environment(int(entry))):
-            who = processes.identify(int(entry))
-            found += [who] if who is not None else []
-    return found
+    return processes._others(lambda pid: wanted in b"\0".join(processes._environment(pid)))

@@ -8,10 +8,11 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from disks import Disk, small_disk
+from disks import Disk, console_on_disk, small_disk
 from driving import QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, patience, wait_for
 from records import add
 
@@ -22,23 +23,16 @@ from storage.errors import DatabaseFull
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    with small_disk(tmp_path / "disk") as made:
-        yield made
+def small(tmp_path: Path) -> Iterator[tuple[Disk, Console]]:
+    """A console whose home is on a small disk, with one run that succeeded."""
+    with console_on_disk(tmp_path) as (disk, console):
+        assert console("run", "exec", "--label", "first", "--", "sh", "-c", "echo hello").code == 0
+        wait_for(lambda: not all_of(console.home), "its supervisor to leave")
+        yield disk, console
 
 
-@pytest.fixture
-def on_disk(disk: Disk, tmp_path: Path) -> Iterator[Console]:
-    """A console whose home is on the small disk, with one run that succeeded."""
-    (tmp_path / "work").mkdir()
-    console = Console(disk.path / "kgops", tmp_path / "work")
-    assert console("run", "exec", "--label", "first", "--", "sh", "-c", "echo hello").code == 0
-    wait_for(lambda: not all_of(console.home), "its supervisor to leave")
-    yield console
-    console.close()
-
-
-def test_full_disk_refuses_a_launch_and_leaves_nothing_half_made(disk: Disk, on_disk: Console) -> None:
+def test_full_disk_refuses_a_launch_and_leaves_nothing_half_made(small: tuple[Disk, Console]) -> None:
+    disk, on_disk = small
     before = files_of_runs(on_disk)
     disk.fill()
     refused = on_disk("run", "exec", "--", "true")
@@ -56,7 +50,8 @@ def test_full_disk_refuses_a_launch_and_leaves_nothing_half_made(disk: Disk, on_
 
 
 @pytest.mark.parametrize("supervisor_dies", [False, True], ids=["", "and its supervisor dies"])
-def test_end_on_a_full_disk_is_not_lost(disk: Disk, on_disk: Console, supervisor_dies: bool) -> None:
+def test_end_on_a_full_disk_is_not_lost(small: tuple[Disk, Console], supervisor_dies: bool) -> None:
+    disk, on_disk = small
     point = """echo '{"event": "metric", "name": "loss", "value": 0.5, "step": 1}' >> $KGOPS_EVENTS"""
     script = f"{point}; while [ ! -e gate ]; do sleep 0.05; done; exit 7"
     number = on_disk.detach("sh", "-c", script)
@@ -87,19 +82,19 @@ def test_end_on_a_full_disk_is_not_lost(disk: Disk, on_disk: Console, supervisor
     ]
 
 
-def test_full_disk_in_the_middle_of_a_large_batch_is_told_as_such(disk: Disk) -> None:
-    conn = open_writer(disk.path / "kgops.db")
-    add(conn, 1)
+def test_full_disk_in_the_middle_of_a_large_batch_is_told_as_such(tmp_path: Path) -> None:
     points = [series.Point("loss", float(i), 0.5, 0.0) for i in range(400_000)]
-    with pytest.raises(DatabaseFull):
-        attempts.write_batch(conn, 1, 1, attempts.Batch(points=points), attempts.Offsets(9, 9))
-    assert not conn.in_transaction
-    assert attempts.offsets(conn, 1) == attempts.Offsets(0, 0)
-    assert series.of_run(conn, 1) == []
-    conn.close()
+    with small_disk(tmp_path / "disk") as disk, closing(open_writer(disk.path / "kgops.db")) as conn:
+        add(conn, 1)
+        with pytest.raises(DatabaseFull):
+            attempts.write_batch(conn, 1, 1, attempts.Batch(points=points), attempts.Offsets(9, 9))
+        assert not conn.in_transaction
+        assert attempts.offsets(conn, 1) == attempts.Offsets(0, 0)
+        assert series.of_run(conn, 1) == []
 
 
-def test_read_only_home_can_still_be_read(disk: Disk, on_disk: Console) -> None:
+def test_read_only_home_can_still_be_read(small: tuple[Disk, Console]) -> None:
+    disk, on_disk = small
     number = on_disk.detach("sleep", "300")
     on_disk.running(number)
     end_all_of(on_disk.home)

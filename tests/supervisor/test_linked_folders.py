@@ -150,7 +150,7 @@ def test_exit_is_recorded_though_the_worker_removed_its_attempts(run_cli: Consol
     assert (failed["state"], failed["reason"]) == ("failed", "exit code 7")
     number = run_cli.detach("sh", "-c", f"{removes}; {_WAITS}; rm -f go; exit 7")
     wait_for((run_cli.cwd / f"harmed-{number}").exists, "the worker")
-    (supervisor,) = processes.holders(run_cli.folder(number) / "supervisor.lock")
+    supervisor = run_cli.supervisor(number)
     processes.send(supervisor, signal.SIGKILL)
     (run_cli.cwd / "go").touch()
     wait_for(lambda: not all_of(run_cli.home), "the gate to leave")

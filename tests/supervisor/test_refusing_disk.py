@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from disks import Disk, small_disk
-from driving import Console, all_of, is_clear, wait_for
+from disks import Disk, console_on_disk
+from driving import Console, all_of, is_clear, wait_for, words_of
 from power_cut import judge_all, moments, record
 from preloading import PreloadedConsole, preloaded
 
@@ -41,7 +41,9 @@ def test_worker_that_ends_on_a_refusing_disk_keeps_its_end(
 ) -> None:
     console, refuse = disk
     number = begun(console)
-    workers = [who for who in all_of(console.home) if b"sleep 0.05" in _command(who.pid)]
+    workers = [
+        who for who in all_of(console.home) if any(b"sleep 0.05" in word for word in words_of(who.pid))
+    ]
     refuse(refusal)
     (console.cwd / "gate").touch()
     wait_for(lambda: not any(who.is_alive() for who in workers), "the worker to end")
@@ -91,13 +93,6 @@ def test_stop_on_a_refusing_disk_is_refused_or_kept(disk: tuple[PreloadedConsole
     assert ended.state in (("cancelled", "failed") if stopped.code == 0 else ("failed",))
 
 
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 _KINDS = ("no room", "no names")
 
 
@@ -105,9 +100,7 @@ _KINDS = ("no room", "no names")
 def full(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Disk, Console]]:
     """A home with an ended run, one that goes on and one that waits, whose disk can be filled."""
     options = "size=3m" if request.param == "no room" else "size=8m,nr_inodes=400"
-    (tmp_path / "work").mkdir()
-    with small_disk(tmp_path / "disk", options) as disk:
-        console = Console(disk.path / "kgops", tmp_path / "work")
+    with console_on_disk(tmp_path, options) as (disk, console):
         assert (
             console(
                 "run", "exec", "--", "sh", "-c", "head -c 300000 /dev/zero > $KGOPS_RUN_FOLDER/results/x"
@@ -118,7 +111,6 @@ def full(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Disk,
         console.running(2)
         assert console.detach("true") == 3
         yield disk, console
-        console.close()
 
 
 def _fill(disk: Disk, how: str) -> None:
@@ -134,7 +126,9 @@ def test_runs_are_stopped_on_a_full_disk_and_a_deletion_makes_room_for_the_rest(
         stopped = console.must("stop", str(number), "--grace", "0")
         assert "Traceback" not in stopped.err
         assert f"run {number}: cancelled" in stopped.out
-    wait_for(lambda: not _workers(console), "the worker to be gone")
+    wait_for(
+        lambda: not any(b"300" in words_of(who.pid) for who in all_of(console.home)), "the worker to be gone"
+    )
     _fill(disk, request.node.callspec.params["full"])
     deleted = console("delete", "1", "--yes")
     assert "Traceback" not in deleted.err
@@ -145,21 +139,16 @@ def test_runs_are_stopped_on_a_full_disk_and_a_deletion_makes_room_for_the_rest(
 
 def test_a_run_that_fills_the_disk_ends_in_the_record(tmp_path: Path) -> None:
     """Nobody makes room: the end is recorded in what was kept for it, and the run can be deleted."""
-    (tmp_path / "work").mkdir()
-    with small_disk(tmp_path / "disk", "size=3m") as disk:
-        console = Console(disk.path / "kgops", tmp_path / "work")
+    with console_on_disk(tmp_path) as (_, console):
         filling = "head -c 100000000 /dev/zero > $KGOPS_RUN_FOLDER/results/x; exit 3"
         ended = console("run", "exec", "--json", "--", "sh", "-c", filling)
         assert (ended.json()["state"], ended.json()["exit_code"]) == ("failed", 3)
         assert console("delete", "1", "--yes").code == 0
         assert console("runs", "--json").json() == []
-        console.close()
 
 
 def test_a_stop_says_that_only_the_folder_has_the_end(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    with small_disk(tmp_path / "disk", "size=3m") as disk:
-        console = Console(disk.path / "kgops", tmp_path / "work")
+    with console_on_disk(tmp_path) as (disk, console):
         number = console.detach("sleep", "300")
         console.running(number)
         (console.folder(number) / "room.reserved").unlink()
@@ -171,13 +160,6 @@ def test_a_stop_says_that_only_the_folder_has_the_end(tmp_path: Path) -> None:
         disk.free()
         wait_for(lambda: console("runs", "--json").json()[0]["state"] == "cancelled", "the end in the record")
         assert console("delete", str(number), "--yes").code == 0
-        console.close()
-
-
-def _workers(console: Console) -> list[int]:
-    return [
-        who.pid for who in all_of(console.home) if b"300" in Path(f"/proc/{who.pid}/cmdline").read_bytes()
-    ]
 
 
 def test_power_cuts_take_back_nothing_that_was_told(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from driving import Console, Terminal, all_of, wait_for
+from driving import Console, Terminal, screens_of, wait_for, words_of
 from ssh_server import Server, needs_ssh
 from terminal_cells import shows
 
@@ -42,22 +41,9 @@ def by_its_client(server: Server, terminal: Terminal) -> None:
 def by_its_server(server: Server, terminal: Terminal) -> None:
     """What served the login is killed, and nothing is told to whoever was in it."""
     for pid in server.own_processes():
-        with suppress(OSError):  # it ended with another
-            if b"sshd" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if any(b"sshd" in word for word in words_of(pid)):
+            with suppress(ProcessLookupError):  # it ended with another
                 os.kill(pid, signal.SIGKILL)
-
-
-def screens_of(home: Path) -> list[int]:
-    """Processes of `kgops tui`."""
-    found = []
-    for who in all_of(home):
-        try:
-            words = Path(f"/proc/{who.pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"tui" in words and b"kgops" in words:
-            found.append(who.pid)
-    return found
 
 
 @pytest.mark.parametrize("breaks", [by_its_client, by_its_server])

@@ -53,7 +53,7 @@ def test_stop_answers_while_the_database_is_locked(run_cli: Console) -> None:
 def test_stop_answers_when_the_supervisor_is_stopped_again_and_again(run_cli: Console) -> None:
     number = run_cli.detach("sh", "-c", _STUBBORN)
     wait_for((run_cli.cwd / "ready").exists, "the worker")
-    (supervisor,) = processes.holders(run_cli.folder(number) / "supervisor.lock")
+    supervisor = run_cli.supervisor(number)
     over = threading.Event()
 
     def stop_it() -> None:

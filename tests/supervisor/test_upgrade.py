@@ -63,10 +63,6 @@ class Upgrade:
         file = self.old.cwd / f"{label}.starts"
         return len(file.read_text().splitlines()) if file.exists() else 0
 
-    def supervisor(self, number: int) -> processes.Identity:
-        (found,) = processes.holders(self.old.folder(number) / "supervisor.lock")
-        return found
-
 
 @pytest.fixture
 def upgrade(run_cli: Console, tmp_path_factory: pytest.TempPathFactory) -> Upgrade:
@@ -85,7 +81,7 @@ def test_runs_in_all_states_come_through_an_upgrade(upgrade: Upgrade) -> None:
     queued = upgrade.start("queued", ":", "--exclusive")
     assert old("stop", str(stopping), "--no-wait").code == 0
     wait_for((old.folder(stopping) / "attempts/1/asked-to-stop").exists, "the request to be seen")
-    processes.send(upgrade.supervisor(orphan), signal.SIGKILL)
+    processes.send(old.supervisor(orphan), signal.SIGKILL)
     with closing(open_writer(old.home / "kgops.db")) as conn:
         assert runs.claim(conn, starting, gpu=None)  # and its supervisor died before its worker
     assert upgrade.states()[1] == "succeeded"  # the upgrade
