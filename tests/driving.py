@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import prepared
 from terminal_cells import shows
 
 from kgops.supervisor import processes
@@ -65,6 +66,11 @@ class Done:
         return json.loads(self.out)
 
 
+def _told(done: subprocess.CompletedProcess[bytes]) -> Done:
+    out, err = (said.decode("utf-8", "replace") for said in (done.stdout, done.stderr))
+    return Done(done.returncode, out, err, done.stdout)
+
+
 @dataclass(slots=True)
 class Console:
     """`kgops` as a person calls it, in the home of this test."""
@@ -91,7 +97,10 @@ class Console:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Done:
-        return self._done(self.argv(*args), input, env, cwd)
+        words, variables = [str(word) for word in args], self.environment(env)
+        # Those that start it in a way of their own have classes of their own.
+        done = prepared.call(words, variables, cwd or self.cwd, input) if type(self) is Console else None
+        return _told(done) if done else self._done(self.argv(*args), input, env, cwd)
 
     def must(self, *args: str | Path, **how: Any) -> Done:
         """Of a command that is no use unless it succeeds."""
@@ -115,12 +124,7 @@ class Console:
             cwd=cwd or self.cwd,
             timeout=patience(),
         )
-        return Done(
-            done.returncode,
-            done.stdout.decode("utf-8", "replace"),
-            done.stderr.decode("utf-8", "replace"),
-            done.stdout,
-        )
+        return _told(done)
 
     def start(self, *args: str | Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Goes on in the background, without a terminal and in a session of its own."""
