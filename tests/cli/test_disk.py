@@ -36,28 +36,35 @@ def names(folder: Path) -> set[str]:
         ((), {"tracin.csv"}, 100),
         (("--output", "x.json"), {"tracin.json"}, None),
         (("--csv-output", "x.csv"), {"tracin.csv"}, None),
-        (("--output-dir", "all"), {"tracin.json", "tracin.csv"}, None),
+        (("--csv-output", "x.csv", "--top-k", "20"), {"tracin.csv"}, 20),
+        (("--output-dir", "all", "--top-k", "300"), {"tracin.json", "tracin.csv"}, 300),
     ],
-    ids=["nothing", "json", "csv", "folder"],
+    ids=["nothing", "json", "csv", "few", "folder"],
 )
-def test_a_run_writes_the_files_that_were_named_and_no_other(
+def test_a_run_writes_the_files_that_were_named_no_other_and_as_much_as_was_predicted(
     run_cli: Console,
     tracin: tuple[str | Path, ...],
     asked: tuple[str, ...],
     left: set[str],
     kept: int | None,
 ) -> None:
-    triples = ("--test", files()["test"], "--max-triples", "2")
-    run_cli.must(*tracin, *triples, *asked)
+    run_cli.must(*tracin, "--test", files()["test"], "--max-triples", "60", *asked)
     results = run_cli.folder(1) / "results"
     assert names(results) == left
     if "tracin.csv" in left:
         trains = len((nations() / "train.txt").read_text().splitlines())
-        assert len(rows(results / "tracin.csv")) == 2 * (kept or trains)
-    if asked == ("--output-dir", "all"):
+        assert len(rows(results / "tracin.csv")) == 60 * (kept or trains)
+    if "--output-dir" in asked:
         assert names(run_cli.cwd / "all") == left | {"kgops-files.json"}
     shown = run_cli("influences", "1", "--test", "2", "--json", "--top-k", "3")
     assert len(shown.json()[0]["influences"]) >= 3
+    writes_what_was_predicted(run_cli)
+
+
+def writes_what_was_predicted(run_cli: Console) -> None:
+    shown = run_cli.show(1)
+    assert shown["metric"]["disk_mib"] == pytest.approx(shown["plan"]["disk"]["total_mib"], rel=0.1)
+    assert "MiB · predicted" in run_cli("show", "1").out
 
 
 def test_the_record_says_where_the_rest_of_what_was_found_is(
@@ -74,34 +81,16 @@ def test_the_record_says_where_the_rest_of_what_was_found_is(
 # --- predicted and measured -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ("--output", "x.json"),
-        ("--csv-output", "x.csv"),
-        ("--csv-output", "x.csv", "--top-k", "20"),
-        ("--output-dir", "all", "--top-k", "300"),
-        ("--self-influence", "--output", "self.json"),
-    ],
-    ids=lambda words: " ".join(words),
-)
-def test_a_tracing_writes_what_was_predicted(
-    run_cli: Console, tracin: tuple[str | Path, ...], asked: tuple[str, ...]
-) -> None:
-    what = () if "--self-influence" in asked else ("--test", files()["test"], "--max-triples", "60")
-    assert run_cli(*tracin, *what, *asked).code == 0
-    shown = run_cli.show(1)
-    predicted, wrote = shown["plan"]["disk"]["total_mib"], shown["metric"]["disk_mib"]
-    assert wrote == pytest.approx(predicted, rel=0.1)
-    assert "MiB · predicted" in run_cli("show", "1").out
+def test_self_influences_take_what_was_predicted(run_cli: Console, tracin: tuple[str | Path, ...]) -> None:
+    run_cli.must(*tracin, "--self-influence", "--output", "self.json")
+    writes_what_was_predicted(run_cli)
 
 
 def test_a_training_writes_what_was_predicted(run_cli: Console) -> None:
     small = ("--embedding-dim", "64", "--output-channels", "8", "--num-epochs", "6")
     run_cli.must("run", "train", "--dataset", "nations", *small, "--output-dir", "out", *CPU)
-    shown = run_cli.show(1)
-    assert shown["metric"]["disk_mib"] == pytest.approx(shown["plan"]["disk"]["total_mib"], rel=0.1)
-    assert shown["plan"]["disk"]["parts_mib"]["checkpoints for TracIn"] > 0
+    writes_what_was_predicted(run_cli)
+    assert run_cli.show(1)["plan"]["disk"]["parts_mib"]["checkpoints for TracIn"] > 0
 
 
 def test_a_pipeline_that_traces_its_answers_writes_no_more_than_predicted(run_cli: Console) -> None:
