@@ -4,8 +4,6 @@
 `--store` keeps the metrics for BENCHMARKS.md; `--fault NAME` plants one of the faults of mutants.py first.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

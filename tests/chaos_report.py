@@ -1,8 +1,6 @@
 """Of the kill tests: which processes there are, what workers say of themselves, and the report, for a person and for
 BENCHMARKS.md."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

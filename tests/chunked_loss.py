@@ -1,7 +1,5 @@
 """`EntityLoss` for autograd, so that its gradients stand beside those of a dense loss."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ environment with torch takes most of the minutes and some 2 GB; `--torch VERSION
 `--no-torch` leaves out what needs it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

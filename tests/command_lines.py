@@ -1,7 +1,5 @@
 """Random command lines of all workloads, on data so small that each of them can really be run in seconds."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

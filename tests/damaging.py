@@ -3,8 +3,6 @@
 `python tests/damaging.py FOLDER COUNT [SEED]`. Everything runs in this process: whoever starts it guards it.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import io
 import json

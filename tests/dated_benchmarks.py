@@ -1,7 +1,5 @@
 """One benchmark as two machines measured it: a Tesla T4 on three dates, and an A100 on the last one."""
 
-from __future__ import annotations
-
 import calendar
 from typing import Any
 

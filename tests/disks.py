@@ -1,7 +1,5 @@
 """A small file system of its own for a test: filled, emptied, made read-only."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 from collections.abc import Iterator

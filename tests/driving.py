@@ -1,7 +1,5 @@
 """Driving the real command: subprocesses in a home of their own, conditions with deadlines, and a clean end."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

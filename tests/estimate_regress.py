@@ -1,7 +1,5 @@
 """Random regression jobs that run in a second or two, for `estimating`."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Random settings of training and TracIn runs that take a second or two, for `estimating`."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass, field, replace

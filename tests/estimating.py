@@ -1,7 +1,5 @@
 """Predicted against counted peak memory of workers' functions, over random settings of `estimate_settings`."""
 
-from __future__ import annotations
-
 import gc
 import statistics
 import tempfile

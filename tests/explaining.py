@@ -1,7 +1,5 @@
 """Small random models and trainings, to hold explanations against."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

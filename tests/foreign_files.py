@@ -1,7 +1,5 @@
 """Random commands whose inputs and outputs overlap, are linked or lie in a home; and what they did to other files."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """What the tests under fuzz share: how many examples, how a file is damaged, and what a refusal has to be."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Callable, Iterator

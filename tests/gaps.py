@@ -3,8 +3,6 @@
 The standard library alone: a worker without site-packages waits here, too.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import suppress

@@ -4,8 +4,6 @@ The console reads a torch's version from its files and never imports it, so file
 that was given it ends at once: what runs here is the planning, the queue and the record.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ Needs `pip install atheris`, which has wheels for some Pythons. Prints a table; 
 came out, took longer than ten seconds or too much memory. What did it is kept in the folder that is named.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools

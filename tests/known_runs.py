@@ -1,7 +1,5 @@
 """A history made by chance, beside what a test knows of each run without the database."""
 
-from __future__ import annotations
-
 import math
 import operator
 import random

@@ -1,7 +1,5 @@
 """How many kernels are sent to a GPU, as a real driver or the stand-in counts them."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from pathlib import Path

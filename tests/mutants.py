@@ -4,8 +4,6 @@
 supervisor it starts.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import sys

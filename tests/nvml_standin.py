@@ -10,8 +10,6 @@ internal assertion in somebody else's test. For the same reason no training chil
     subprocess.run([...], env=standin.environment())      # or any program
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

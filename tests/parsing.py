@@ -1,7 +1,5 @@
 """Asking click whether a command line would be taken, without doing what it says."""
 
-from __future__ import annotations
-
 import click
 
 

@@ -4,8 +4,6 @@ Makes a tour in a temporary folder, opens the screens on it, writes what they sh
 GPUs are those of the stand-in for NVIDIA's library: their names say that they are sample data.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import platform

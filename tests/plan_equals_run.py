@@ -4,8 +4,6 @@
 seconds each on two cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

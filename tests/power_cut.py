@@ -5,8 +5,6 @@
 At each cut the commands are asked what they know. What they had told before the cut must still be so.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -4,8 +4,6 @@ Supervisors get little of a console's environment, so a variable alone would not
 sets it, wherever it is started from.
 """
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

@@ -4,8 +4,6 @@ Most of what a short command takes is Python's start and its imports, and the te
 terminals, hosts and documents start a Python for each.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gc

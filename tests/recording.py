@@ -1,7 +1,5 @@
 """What a training says, recorded for a test or by its worker, and ways to stop or kill it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests of the record put into it, and how they look at all of it."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager

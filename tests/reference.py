@@ -1,7 +1,5 @@
 """Writes the reference of `make docs` from the program: `python tests/reference.py docs/reference`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

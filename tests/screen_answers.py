@@ -1,7 +1,5 @@
 """A home for pictures of answers and explanations: a trained model that was asked, and why it answered so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

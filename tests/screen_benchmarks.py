@@ -1,7 +1,5 @@
 """Benchmarks as some machines would have held them, and a person's hands on their screen."""
 
-from __future__ import annotations
-
 import platform
 import random
 import time

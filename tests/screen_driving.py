@@ -1,7 +1,5 @@
 """Driving the screens as a person would: keys in, lines of text out, conditions with deadlines."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

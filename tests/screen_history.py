@@ -1,7 +1,5 @@
 """A history to look through, and a person's hands on its screen."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """One home for all pictures of screens: the same runs at the same moment, whoever draws it and wherever."""
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -1,7 +1,5 @@
 """A screen as text that a person can read and `diff` can compare: its lines, and below them the tone of each column."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.cells import cell_len

@@ -5,8 +5,6 @@
 Shares only the targets of the loss with the factored method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import torch

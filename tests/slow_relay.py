@@ -1,7 +1,5 @@
 """`python slow_relay.py PORT FILE`: ssh's ProxyCommand. While FILE is there, what passes trickles in small parts."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

@@ -1,7 +1,5 @@
 """A real Slurm of a few virtual nodes on this machine, for as long as a test needs it: no systemd, nothing global."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

@@ -1,7 +1,5 @@
 """The smallest graph that everything works on, in the files that the documents name."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable

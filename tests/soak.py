@@ -4,8 +4,6 @@
 end; exit code 1 if anything has grown that should not.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -1,7 +1,5 @@
 """OpenSSH on loopback for tests, and hosts behind it: each with a home, a database and GPUs of its own."""
 
-from __future__ import annotations
-
 import fcntl
 import getpass
 import os

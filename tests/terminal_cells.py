@@ -1,7 +1,5 @@
 """A terminal as far as the screens use one: cells with their looks, from the bytes that are sent."""
 
-from __future__ import annotations
-
 import re
 
 LARGEST = (250, 80)  # no terminal of a test has more

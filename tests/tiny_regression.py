@@ -1,7 +1,5 @@
 """The smallest regression there is, for tests: a network, its settings, three flights, and how they are trained."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A graph as files, a small training on it, and triples of it to trace."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

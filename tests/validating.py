@@ -1,7 +1,5 @@
 """What the tests of validating influences share: a graph of nothing, its names, and a listener."""
 
-from __future__ import annotations
-
 import torch
 from recording import Recorder
 

@@ -1,7 +1,5 @@
 """Hosts that vanish and return at random, watched all the time: no run may be shown twice, lost or in a wrong state."""
 
-from __future__ import annotations
-
 import os
 import random
 import shlex

@@ -1,7 +1,5 @@
 """The benchmark of explanations: every method's sets are removed and trained again without; scores are compared."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

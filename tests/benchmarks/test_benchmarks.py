@@ -1,7 +1,5 @@
 """Benchmarks and `make gpu-check` keep what they measured, compare like with like, and say what they could not do."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a person types and what comes of it: help, every exit code, and how runs start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

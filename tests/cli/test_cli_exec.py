@@ -1,7 +1,5 @@
 """Any command as a run: what it reports and prints, what follows when memory runs out, and when its supervisor dies."""
 
-from __future__ import annotations
-
 import signal
 
 from driving import Console, patience, wait_for

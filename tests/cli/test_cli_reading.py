@@ -1,7 +1,5 @@
 """What is listed, shown, searched and deleted: the columns of the database, and nothing left behind."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sqlite3

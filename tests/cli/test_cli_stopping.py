@@ -1,7 +1,5 @@
 """Runs that are stopped, with all they have started, go on again, wait for each other, and leave a run inside alone."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 from pathlib import Path

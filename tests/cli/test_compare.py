@@ -1,7 +1,5 @@
 """Runs side by side: only what differs, with ratios to the first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`--device cuda:N` means a run on GPU N, as `--gpu N` does: planned for it, reserved there and queued for it."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a run writes: predicted, refused where there is no room, and no file that nobody asked for."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`kgops doctor` names each trouble of a machine and says what to do about it."""
 
-from __future__ import annotations
-
 import shutil
 
 from driving import Console

@@ -1,7 +1,5 @@
 """Numbers that are not finite, options that are gone, thousands of metrics, and folders that are not there yet."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import sys

@@ -1,7 +1,5 @@
 """`kgops gpus`: GPUs as they are, whose processes are on them, every trouble by its name, and what changed."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

@@ -1,7 +1,5 @@
 """What people type who know other tools: short forms, labels, filters, changed repetitions, and answers that help."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`--output-dir` and `--output` of runs: nothing of a person, of another run or of the job's own inputs is lost."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

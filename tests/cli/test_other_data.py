@@ -1,7 +1,5 @@
 """Other triples under the same names: a third of the training file is gone, and no entity and no relation with it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A plan's first line names the GPU that the run would get and says whether it would start, within its own limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run's page needs nothing but itself, and shows text from outside as text."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import replace

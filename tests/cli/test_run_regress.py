@@ -1,7 +1,5 @@
 """`kgops regress`, `kgops suggest regress` and `kgops data flights`, as a person calls them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shlex

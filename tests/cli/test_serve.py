@@ -1,7 +1,5 @@
 """`kgops serve`: the screens through real HTTP and websockets, for whoever has the address and nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal

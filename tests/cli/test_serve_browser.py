@@ -1,7 +1,5 @@
 """`kgops serve` in a real headless Chromium: the page draws, keys act, and nothing is asked of another machine."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import itertools

@@ -1,7 +1,5 @@
 """Output that is full, closed or gone, and signals at any moment: a sentence and an exit code, never a traceback."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`kgops suggest`, and a run that is planned before it starts."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A sweep starts a run for each combination, tagged and named, and starts none of them where one cannot be."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The terminal really goes away, and Ctrl-C asks before it does anything."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A TracIn run on a Ray cluster finds, byte for byte, what one process finds here, with a node killed on the way."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

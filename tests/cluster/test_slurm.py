@@ -1,7 +1,5 @@
 """On a real Slurm: submitted, preempted, lost with its node, stopped, and as an array; each ends as it would here."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

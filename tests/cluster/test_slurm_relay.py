@@ -1,7 +1,5 @@
 """What a worker under Slurm says and prints arrives whole, however it writes; Slurm's commands are stand-ins."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -6,8 +6,6 @@ torch's own list of undefined symbols, and answered with the library's "not supp
 standin.h for what is real and what is not.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ Any warning is an error, but for those of torch's compiler about its own code. P
 how many kernels the last step launched beside how many a plan says.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

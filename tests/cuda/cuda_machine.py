@@ -5,8 +5,6 @@ that build_standin.py made (`.venv-cuda`), which is first in its PATH. KGOPS_CUD
 out: much faster, and enough where no value is looked at.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@
 It writes kgops/workloads/memory/fitted.py. Every fifth setting is held out, and its errors are printed.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

@@ -9,8 +9,6 @@ The GPU is the one of the stand-in's state file; `--machine` only names it in wh
 are replaced by noise: memory does not depend on them, and they would take nearly all of the time.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

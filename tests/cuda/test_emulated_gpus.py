@@ -4,8 +4,6 @@ KGOPS_GPU_MACHINES names the machines: `make test-cuda` names all. By default it
 out too. Triton's kernels are assembled and not run; on a real GPU the tests marked `triton` look at what they compute.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

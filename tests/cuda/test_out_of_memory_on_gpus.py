@@ -4,8 +4,6 @@ KGOPS_OOM_JOBS is how many are drawn: 40 for a release, one otherwise, since eac
 1.4 GB; every tenth is for a T4, in whose memory the scores of one batch do not fit.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -6,8 +6,6 @@ The device of a run is what its worker used: where the stand-in's GPU computed n
 emulated and what is not: standin.h.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -1,7 +1,5 @@
 """What the documents say of one another and of the code holds: metrics, rooms, files, the picture, the version."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A new example that stands in no table here fails: write down how it is checked.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Examples of help pages that are about runs and benchmarks there are: on the sample data of a tour."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

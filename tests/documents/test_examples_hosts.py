@@ -1,8 +1,6 @@
 """Examples of help pages about runs of other hosts, typed as they stand, over real SSH; without it test_examples.py
 types them at a host that does not answer."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

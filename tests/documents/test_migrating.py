@@ -1,8 +1,6 @@
 """docs/MIGRATING.md: each command is run as it stands there, and those of fixtures/migrating.sh; what the page promises
 is read."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

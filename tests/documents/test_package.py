@@ -1,7 +1,5 @@
 """What is built is what runs: the wheel, in an environment that has never seen this checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

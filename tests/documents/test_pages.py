@@ -3,8 +3,6 @@
 The pages with tests of their own are left out: README, TUTORIAL, MIGRATING, own-graph, ask-a-model, why, explanations.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """README: its session is typed as it stands there and prints what is shown; each command it names is one."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

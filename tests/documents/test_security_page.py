@@ -1,7 +1,5 @@
 """docs/SECURITY.md says nothing that no test holds: each line of its tables names one, and all of those exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """The tutorial, and the pages on an own graph, questions and reasons: every command is run as it stands there, one
 below the other, on UMLS and on a small graph of drugs, and what the page shows or promises is read."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -1,7 +1,5 @@
 """A page says which options pay here, from stored pairs; what was not measured has one word of why."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

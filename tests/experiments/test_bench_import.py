@@ -1,7 +1,5 @@
 """What was measured on one machine comes whole into another's record, once; what is damaged is refused by name."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

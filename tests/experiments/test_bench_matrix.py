@@ -1,7 +1,5 @@
 """A matrix of runs that take turns says what an option does, and goes on where it was when it is killed."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was measured can be compared and written out, and values of different machines are never mixed."""
 
-from __future__ import annotations
-
 import sqlite3
 from typing import Any
 

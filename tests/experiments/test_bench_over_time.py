@@ -1,8 +1,6 @@
 """Words find the fastest configuration of a machine, its results over time say whether it became slower, and two
 machines stand side by side."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import dated_benchmarks as dated

@@ -1,7 +1,5 @@
 """One rule and one set of words say what an option does; the baseline beside itself says how steady the machine was."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import pytest

@@ -1,7 +1,5 @@
 """Ways that take turns in one run: one works at a time, each with a time and a peak of its own, and is told truly."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

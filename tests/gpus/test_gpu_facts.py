@@ -1,7 +1,5 @@
 """What rules are told of a GPU is what the driver and the installed torch say, without importing torch."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

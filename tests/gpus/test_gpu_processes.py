@@ -1,7 +1,5 @@
 """Processes of GPUs and what they hold: named by the driver, or told by what a GPU gained; nvitop is the judge."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pwd

@@ -1,7 +1,5 @@
 """GPUs are known by the name NVML gives them and by the one people type, and no GPU is taken for another."""
 
-from __future__ import annotations
-
 import pytest
 
 from kgops.gpus import known

@@ -1,7 +1,5 @@
 """Promises of kgops/gpus, kept through the real nvidia-ml-py against the stand-in driver in tests/nvml."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """GPUs are read in a thread: nobody waits for a driver, however slow it is."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

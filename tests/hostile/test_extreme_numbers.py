@@ -1,7 +1,5 @@
 """Whatever finite number and whatever local_time a worker sends: every command and every screen shows it."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

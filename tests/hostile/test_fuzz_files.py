@@ -4,8 +4,6 @@ it is executed, and it takes no more memory than its size has to do with.
 `KGOPS_FUZZ=50 python -m pytest tests/hostile/test_fuzz_files.py --timeout 0` tries 50 times as many.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -3,8 +3,6 @@
 `KGOPS_FUZZ=50 python -m pytest tests/hostile/test_fuzz_text.py --timeout 0` tries 50 times as many.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

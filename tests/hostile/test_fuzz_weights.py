@@ -2,8 +2,6 @@
 read or refused by its name, nothing in it is executed, and it takes no more memory than its size has to do with.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Text from outside may hold anything: it never becomes a terminal escape, markup, a shell command or a path."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

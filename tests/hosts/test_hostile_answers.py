@@ -1,7 +1,5 @@
 """A host that answers without end, or packs little into much: it is refused, and takes little memory here."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Commands over hosts: real SSH, and hosts with homes, databases and GPUs of their own."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

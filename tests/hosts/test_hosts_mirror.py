@@ -1,7 +1,5 @@
 """What another host says is text that nobody vouches for: its rows are its own, bounded, and harmless."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The list of hosts: what a name, an address and a path may be, and what they become on a command line."""
 
-from __future__ import annotations
-
 import shlex
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The watched connections: what breaks is said and tried again, what lies or floods reaches nobody."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

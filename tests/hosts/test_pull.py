@@ -1,7 +1,5 @@
 """`kgops pull`: a run of another host comes with its files, and an archive that is none brings nothing."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A run's page as its host's feed tells it: what is sent is what is taken, only changes go again, lies are refused."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

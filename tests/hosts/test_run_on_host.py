@@ -1,8 +1,6 @@
 """`kgops run … --host`: the job goes there once, the run no longer needs this machine, and one whose answer is lost is
 found there."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`kgops show`, `logs`, `report` and `compare --html` of runs of other hosts, over real SSH."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The nine commands that are attacked: in what home, as which call, and in which of the processes it starts."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable

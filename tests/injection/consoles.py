@@ -3,8 +3,6 @@
 That process has the library preloaded; a child that is to be attacked arms it, all others leave it asleep.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import pkgutil

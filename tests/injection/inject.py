@@ -6,8 +6,6 @@ A kind with a plus stays: the file of that call is broken from then on.
 `--mutants` plants the faults of injected_mutants.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

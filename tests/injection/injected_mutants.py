@@ -1,7 +1,5 @@
 """kgops with one planted fault for each kind of injection: what an attack that fails a call must notice."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """One injection, what came of it, and the report of all."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The preloaded library: built with the machine's compiler, armed for one process, and what it wrote down."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

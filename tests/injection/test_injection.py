@@ -1,7 +1,5 @@
 """A call that fails, or a process that is killed at it, loses no run and tells no lie; the whole is `make inject`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever a record holds of a run, exported as JSON and imported again it is the same run."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Curves and metrics written for other programs are those of the record, and nothing is written over unasked."""
 
-from __future__ import annotations
-
 import csv
 import math
 import sqlite3

@@ -1,7 +1,5 @@
 """What is exported as JSON is the same run in another home; twice imported says so, and a damaged file is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

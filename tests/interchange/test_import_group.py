@@ -1,7 +1,5 @@
 """An output folder of the group's scripts, with TracIn's tables, becomes a run that says what the files say."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

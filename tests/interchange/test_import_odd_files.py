@@ -1,8 +1,6 @@
 """A folder to import may hold anything: links, pipes, sockets, damaged files. Each is imported, left out or refused by
 its name, none is followed or waited for, and nothing of what is refused is kept."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Over 300 random commands no file is replaced or removed that is not the run's: the checks and copies of real runs."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

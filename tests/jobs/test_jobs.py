@@ -1,7 +1,5 @@
 """A job is a value: written, read again and equal; and what is wrong with it is said all at once."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Secrets among arguments and variables are masked wherever they stand, and what is none is left as it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

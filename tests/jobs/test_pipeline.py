@@ -1,7 +1,5 @@
 """A pipeline is one run of two halves, and its record says what each half took."""
 
-from __future__ import annotations
-
 import pytest
 from driving import Console
 

@@ -1,7 +1,5 @@
 """Recipes: jobs that ship with kgops and can be run, changed and pointed at a person's own files."""
 
-from __future__ import annotations
-
 import copy
 import math
 import tomllib

@@ -1,7 +1,5 @@
 """The job of a regression: configurations as their project writes them, options and their rules, sizes of flights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An option that would have no effect beside another one is refused, in one line that names both."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

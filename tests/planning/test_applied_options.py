@@ -1,7 +1,5 @@
 """What was applied of each option: the lines of a run's log that people search, and the booleans of its config.json."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

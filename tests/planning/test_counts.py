@@ -1,8 +1,6 @@
 """How large a job's data are is known without torch, agrees with what training reads, and is remembered. Graphs of
 PyKEEN's are planned before a download, by sizes that are those of the real thing."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Predicted peak memory: beside what torch's allocator measures, by part, quickly, and corrected by history."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import tracemalloc

@@ -1,8 +1,6 @@
 """The OOM fallbacks: what is changed after an out-of-memory, in which order; results only with leave. One that is
 predicted to save nothing gets no attempt, and the plan says so."""
 
-from __future__ import annotations
-
 import random
 import re
 from typing import Any

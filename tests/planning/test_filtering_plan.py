@@ -1,7 +1,5 @@
 """`suggest tracin` counts what filters leave, by the code that filters, and suggests one where the run is long."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

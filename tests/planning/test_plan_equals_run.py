@@ -3,8 +3,6 @@
 All of them started: `make plan-equals-run N=200`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Plans fit the GPU, keep what a person fixed, and are the fastest of what a brute-force search finds."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

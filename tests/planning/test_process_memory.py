@@ -1,7 +1,5 @@
 """What a worker's process takes on the CPU: learned from runs, shown as one number, judged against the kernel."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Profiles fill in what a person left open, on any machine, and say so in the record."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The memory estimate of a regression: beside what its training really allocates, by part, and quickly."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import partial

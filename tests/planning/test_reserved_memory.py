@@ -1,8 +1,6 @@
 """What a GPU's memory holds beside tensors: cuBLAS's workspaces, CUDA graphs, and segments of both. It reserves no more
 than was predicted with a margin, and nearly as much."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rules correct what fails or lies, say why and who found out, and leave everything else alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

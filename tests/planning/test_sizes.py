@@ -1,7 +1,5 @@
 """However much a worker says, its supervisor stays small and its log keeps the newest part."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Step times that are predicted before a first run: by launches that were counted, and said to be predicted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The axis of a chart."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """New run holds a whole job: settings without a field of their own are typed as name=value."""
 
-from __future__ import annotations
-
 import pytest
 
 from kgops.jobs.job import Job

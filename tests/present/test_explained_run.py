@@ -1,7 +1,5 @@
 """What is said of an explanation: from the files of a run to one sentence, which claims no more than was trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An explanation is drawn so that it can be read: nothing overlaps, nothing is cut without need, and it fits 80x24."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """The filter language: what a person types finds exactly the runs that reading all of them would find."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 

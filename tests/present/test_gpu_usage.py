@@ -1,7 +1,5 @@
 """When a waiting run is expected to start, and a host line that keeps still."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A window onto any number of runs: metrics, pages that stay until they are refreshed, what is marked, exports."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A log is counted, narrowed and searched on the side; any page of it is what the file says, its lines harmless."""
 
-from __future__ import annotations
-
 import random
 import re
 import tracemalloc

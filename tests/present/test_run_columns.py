@@ -1,7 +1,5 @@
 """A field of a run reaches every list of runs through one column; texts are as wide as a terminal shows them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import sqlite3

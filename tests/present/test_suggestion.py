@@ -1,7 +1,5 @@
 """The sentence that leads a plan has the values of the options below it, on every page."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

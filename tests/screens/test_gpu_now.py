@@ -1,7 +1,5 @@
 """A plan is made for the GPU that the run gets, as that GPU is now; every page says so in the same words."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

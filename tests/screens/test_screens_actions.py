@@ -1,7 +1,5 @@
 """One table says what can be done: keys, footer, palette and help cannot disagree."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

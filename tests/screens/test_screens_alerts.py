@@ -1,7 +1,5 @@
 """Alerts stay until somebody acknowledges them, open what they are about, and come before notes."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

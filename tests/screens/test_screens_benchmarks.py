@@ -1,8 +1,6 @@
 """Benchmarks are found by words and sorted; each has its fastest configuration, its results over time, and those on
 other machines, with bars and the command that repeats them."""
 
-from __future__ import annotations
-
 import random
 import time
 from pathlib import Path

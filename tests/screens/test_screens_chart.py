@@ -1,7 +1,5 @@
 """A zoomed chart shows the values at its cursor, on the axes that a person chose, for one run or several."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two to eight runs side by side: what differs, what came of it, and whose curve is whose without colours."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

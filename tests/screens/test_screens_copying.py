@@ -1,7 +1,5 @@
 """What is copied goes to the terminal by OSC 52, also through tmux; nobody claims that it arrived."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Curves hold what they were given, in braille and in ASCII, and charts have both axes, whatever their size."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The dashboard shows what is true, whatever runs are called, and moves only what moved."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

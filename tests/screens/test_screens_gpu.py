@@ -1,7 +1,5 @@
 """Who is on a GPU: one key from the dashboard, with processes, users, slices and a way to end one's own."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

@@ -1,7 +1,5 @@
 """Any run of any number of them is reached at any size, only what is in sight is read, and it stays while runs come."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs are narrowed while one types, by every key as fast as they come, and sorted by any column or metric."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

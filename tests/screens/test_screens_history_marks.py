@@ -1,7 +1,5 @@
 """Marks stay whatever is shown; what is marked is tagged, deleted or written together."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

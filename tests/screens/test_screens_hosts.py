@@ -1,7 +1,5 @@
 """Hosts over real SSH: their GPUs and runs, a new run and the page of one; nothing waits for one that is silent."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A TracIn run's influences are shown by readable names, and narrowed by keys."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

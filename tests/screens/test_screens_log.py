@@ -1,7 +1,5 @@
 """A run's log on its screen: followed, searched, narrowed to what sounds bad; a million lines are no trouble."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

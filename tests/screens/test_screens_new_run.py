@@ -1,7 +1,5 @@
 """A new run from the screens: chosen row by row, its plan in sight all the time, started or copied."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """What a new run can set: values as their options are declared, a pipeline by a job file that really works, filtering
 with what it leaves counted meanwhile, a regression as on the command line; and its plan, which is that of `suggest`."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

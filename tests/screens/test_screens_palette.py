@@ -1,7 +1,5 @@
 """The palette goes to whatever has a name, and does what it names."""
 
-from __future__ import annotations
-
 from driving import Console
 from screen_driving import open_screens
 

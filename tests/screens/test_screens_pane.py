@@ -1,7 +1,5 @@
 """Beside a wide list stands the run under the cursor: what became of it, its main curve, options and log."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import time

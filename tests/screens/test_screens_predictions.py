@@ -1,7 +1,5 @@
 """From a question by name to its ranked answers and an explanation, on the screens, with recorded runs behind them."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json

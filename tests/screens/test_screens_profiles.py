@@ -1,7 +1,5 @@
 """All profiles with what they set and why; a copy can be edited, and what is wrong with it is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

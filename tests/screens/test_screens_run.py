@@ -1,7 +1,5 @@
 """The page of a run shows all that is known of it, and its keys do what the commands of that name do."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -4,8 +4,6 @@
 what changed, and a person says whether that is better. `make pictures` also draws them as SVG into `build/screens`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import functools

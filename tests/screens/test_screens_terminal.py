@@ -1,7 +1,5 @@
 """A real terminal: opened by `kgops` alone, resized, lost with a run going, opened again; silent when nothing moves."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

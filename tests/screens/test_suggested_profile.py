@@ -1,7 +1,5 @@
 """The profile that suits this machine stands where people look: dashboard, GPU, profiles and New run."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A damaged database: what is whole is shown, doctor names the rest, and no command ends in a traceback or hangs."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

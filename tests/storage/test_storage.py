@@ -1,7 +1,5 @@
 """The record: what goes in comes out, once, in order, whatever happens between; and the versions of its schema."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Curves, pages and words found: what is read back is what reading everything would give."""
 
-from __future__ import annotations
-
 import math
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """Whether a machine is quiet is looked at before values are taken, and told with them."""
 
-from __future__ import annotations
-
 import pytest
 
 from kgops.gpus.readings import GpuReading, ProcessReading

@@ -1,7 +1,5 @@
 """What a worker does to its own run's files is that run's trouble: every other command and run goes on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from driving import Console, all_of, end_all_of, wait_for

@@ -1,7 +1,5 @@
 """Kill anything at any moment: after the next command every run is in one true state, and nothing is missing."""
 
-from __future__ import annotations
-
 import pytest
 from chaos import run_chaos
 from mutants import MUTANTS

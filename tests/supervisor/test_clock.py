@@ -1,7 +1,5 @@
 """The wall clock is set while runs go on: nothing that counts seconds goes by it, and no run ends before it began."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

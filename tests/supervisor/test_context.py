@@ -1,7 +1,5 @@
 """The first run on a GPU tells how much memory a CUDA context takes there, beside what torch reserves."""
 
-from __future__ import annotations
-
 import pytest
 from driving import Console, wait_for
 from nvml_standin import Machine, StandIn, compiler, t4

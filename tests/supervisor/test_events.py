@@ -1,7 +1,5 @@
 """Whatever a worker writes can be read, kept and shown; nothing it writes can stop the record."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import tempfile

@@ -1,7 +1,5 @@
 """Ends that would be lies: a result that belongs to another run, a kill for memory that hit somebody else."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

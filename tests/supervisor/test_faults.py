@@ -1,8 +1,6 @@
 """Disks that fill, homes that cannot be written, databases that are locked, and text that means harm:
 a clear message, the right exit code, and nothing lost."""
 
-from __future__ import annotations
-
 import shlex
 import sqlite3
 import subprocess

@@ -1,8 +1,6 @@
 """GPU memory is never promised twice: beside strangers, beside runs above their reservation, and where processes are
 hidden."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

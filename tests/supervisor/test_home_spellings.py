@@ -1,7 +1,5 @@
 """One home under many names, moved, or copied: a run has one supervisor and one worker, and a copy none of them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """The commands of hooks.toml are started when a run ends and for each alert, with the run's facts and without a shell,
 without any screen open."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a worker writes is taken in: lines wherever they are cut, patterns within a limit of CPU time, and rates."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """A link in the place of a run's folder: the run goes on where it is the run's own; nobody else's file is touched."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A database that was moved away, or an older one put in its place: folders are the record, and none is touched."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

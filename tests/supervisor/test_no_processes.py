@@ -1,8 +1,6 @@
 """No process can be made any more, as in a container with a limit of them: a clear answer, a true state, and no end
 that says more than happened."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

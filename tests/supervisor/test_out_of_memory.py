@@ -1,7 +1,5 @@
 """Out of memory for real, without a GPU: a limit on the worker's memory, the OOM fallbacks, and the record of both."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

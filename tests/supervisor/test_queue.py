@@ -1,7 +1,5 @@
 """GPUs are shared by memory, nobody overtakes, and whoever waits starts by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Commands that meet: deletions, a resume, twenty consoles at once, and a run that wants the CPUs to itself."""
 
-from __future__ import annotations
-
 import random
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """Disks that refuse changes for a while, have no room left or lose power: no supervisor dies of it, no end is lost, no
 command shows a traceback, and runs can still be stopped and deleted, which is how room is made."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Secrets are in no file that stays, and what is in a home is for its owner alone."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import stat

@@ -1,7 +1,5 @@
 """A signal reaches the process that was meant, or nobody; by the hundred they reach no end but the true one."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

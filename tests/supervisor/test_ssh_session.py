@@ -1,7 +1,5 @@
 """A real SSH session: the screens are opened in it, it breaks, and whoever comes back finds the run as it goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

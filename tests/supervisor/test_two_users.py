@@ -1,7 +1,5 @@
 """A home belongs to one user: others are refused in a sentence, and leave nothing there that its owner cannot use."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A database that is locked or damaged while commands wait for runs: they answer, and the folders have the ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A newer kgops migrates the database while an older one has runs in all states: none is lost, none hangs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A tour has something for every screen, labels its sample data, and touches nothing else."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One declaration per option: what is made from it agrees wherever it is used."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`kgops evaluate`: how well a trained model ranks triples, as a user asks for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """All pairs of a relation: ranks, AUROC and recall are those of a plain count, with ties, blocks and left-out pairs."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`kgops explain` as people type it: three words, files, answers of a run, what cannot be explained, and its memory."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sets: facts whose influences lift the tail above its rivals, and the heads that they are carried over to."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

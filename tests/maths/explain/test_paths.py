@@ -1,7 +1,5 @@
 """Paths from head to tail: those of a brute-force search, and the reasons that were planted in a made graph."""
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from itertools import product

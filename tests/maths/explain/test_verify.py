@@ -1,7 +1,5 @@
 """Training again without the sets: which triples go, with which seeds, and what is said of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

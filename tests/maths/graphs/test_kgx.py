@@ -1,7 +1,5 @@
 """Graphs in KGX become triples, names and types; splits give no test triple away. From outside, by the command."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

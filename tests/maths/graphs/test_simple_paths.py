@@ -1,7 +1,5 @@
 """Neighbourhood filters, and edges on short simple paths found without listing paths, beside networkx listing them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations, pairwise
 from typing import Any

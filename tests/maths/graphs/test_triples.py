@@ -1,7 +1,5 @@
 """Graphs from files: every form people have, every fault named by its line, and a digest of their triples."""
 
-from __future__ import annotations
-
 import gzip
 import random
 from pathlib import Path

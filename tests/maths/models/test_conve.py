@@ -1,7 +1,5 @@
 """ConvE: its shapes, its folded norms, and the training step's encoder beside plain autograd."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 """Products by either library are those of float64, whatever shapes, strides and parts they have. Columns of a plane are
 reduced to the same values with hardly any memory beside the plane."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Literal

@@ -1,7 +1,5 @@
 """PyKEEN's weights in and out: the same scores on both sides, and no pickle without being told to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PyKEEN's own pipeline as a supervised run: any of its models, with the same events and files, and back again."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """ComplEx and DistMult of kgops' own engine beside PyKEEN's models, and their training step beside plain autograd."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import pytest

@@ -1,7 +1,5 @@
 """Names as people type them, questions about what nobody has, and files of answers in bounded memory."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from collections.abc import Iterator

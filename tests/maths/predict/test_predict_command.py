@@ -1,7 +1,5 @@
 """`kgops predict` as people type it: names, files of questions, filters, all pairs, and TracIn from there."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

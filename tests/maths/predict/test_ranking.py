@@ -1,7 +1,5 @@
 """Answers are ranked as PyKEEN ranks them, ties included; all pairs as by brute force; both in predicted memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

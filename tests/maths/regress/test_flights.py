@@ -1,7 +1,5 @@
 """Flights: synthetic ones depend on images and angles, windows come lazily, bad files are named with reasons."""
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The image network: its parts beside plain loops, its memory options beside none."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One step of regression, compiled or not, its losses and metrics, and the windows it is fed with."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

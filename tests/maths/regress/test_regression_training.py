@@ -1,7 +1,5 @@
 """Regression on flights: it learns, is judged on what nobody trained on, and resumes as if never stopped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

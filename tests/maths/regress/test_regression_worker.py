@@ -1,7 +1,5 @@
 """The regression worker: its files, its options told, and how it goes on after it was ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Factored scores beside one backward pass for each triple, over shapes, losses and layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

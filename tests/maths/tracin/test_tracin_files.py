@@ -1,7 +1,5 @@
 """The files of a TracIn run hold what was found, whatever the labels are made of, and take no memory for all of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

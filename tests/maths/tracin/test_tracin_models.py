@@ -1,7 +1,5 @@
 """TracIn for PyKEEN's models beside one plain backward pass for each triple, in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A worker of TracIn gets the graph as it was read, holds no more of a GPU than was reserved, and gives memory back."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

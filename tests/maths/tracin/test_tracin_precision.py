@@ -1,7 +1,5 @@
 """Lower precision and fewer layers: what they cost is measured by which triples are found."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models trained again without some triples: as they were trained, and measured as the evaluator would."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scanning a training set: tiles, blocks and checkpoints change nothing, and ties go by id."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Cosine and Fisher scores beside plain autograd in float64, over shapes and losses."""
 
-from __future__ import annotations
-
 import pytest
 import sequential_tracin
 import torch

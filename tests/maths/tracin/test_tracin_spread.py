@@ -1,7 +1,5 @@
 """A TracIn run of several processes writes, byte for byte, what one process writes, whichever process dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

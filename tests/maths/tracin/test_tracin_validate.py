@@ -1,7 +1,5 @@
 """Validation of influences: what is deleted, what is retrained and resumed, and what the metrics say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

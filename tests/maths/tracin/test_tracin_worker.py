@@ -1,7 +1,5 @@
 """TracIn as a person asks for it: their scripts' flags and files, a command, a pipeline, and what the record keeps."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

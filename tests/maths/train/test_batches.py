@@ -1,7 +1,5 @@
 """Batches: every query once an epoch with exactly its true entities, in an order that can be repeated."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import torch

@@ -1,7 +1,5 @@
 """Checkpoints: whole or refused by name, and the one before is used."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Compiled and replayed steps find the weights plain ones find, and what cannot be had is said, not suffered."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Chunked losses beside dense ones: same value, same gradients, a fraction of the memory."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import pytest

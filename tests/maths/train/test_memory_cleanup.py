@@ -3,8 +3,6 @@
 The policy is given the accounts of a GPU here; on a GPU, tests marked `gpu` let another process hold most of it.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Optimizers and schedules: what they train, how they step, and what they are restored from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Evaluation beside PyKEEN's: the same ranks and metrics; by relation, direction and degree means of those ranks."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

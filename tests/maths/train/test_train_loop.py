@@ -1,7 +1,5 @@
 """The training loop: it learns, stops when asked, and resumes as if it had never stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training as a person starts it: its files, its flags, its ends, its threads, and what it says of bad input."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

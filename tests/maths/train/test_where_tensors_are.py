@@ -5,8 +5,6 @@ A dispatch mode sees every operation below autograd. What a run does once (readi
 each step does by running twice as many steps: what grows with them is a step's.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import traceback
 from collections import Counter
