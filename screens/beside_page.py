@@ -22,7 +22,7 @@ _LEAST_LOG, _MOST_OF_LINE = 3, 3
 
 def rows(glance: Glance, width: int, height: int) -> list[Row]:
     """The end of the log fills what the other sections leave."""
-    chart_height = min(max(height // 5, 5), 12)
+    chart_height = min(max(height // (5 if glance.log else 3), 5), 12)
     sections = [
         _state(glance, width),
         main_panel(glance.detail, width, chart_height),
@@ -30,7 +30,7 @@ def rows(glance: Glance, width: int, height: int) -> list[Row]:
     ]
     out = stacked(sections)
     room = max(height - len(out) - 2, _LEAST_LOG)
-    return [*out, BLANK, *_log(glance, width, room)][:height]
+    return [*out, *([BLANK, *_log(glance, width, room)] if glance.log else [])][:height]
 
 
 def _state(glance: Glance, width: int) -> list[Row]:
@@ -103,5 +103,4 @@ def _log(glance: Glance, width: int, room: int) -> list[Row]:
         if len(parts) > _MOST_OF_LINE:
             parts[_MOST_OF_LINE - 1] = fitted(f"{parts[_MOST_OF_LINE - 1]} …", width)
         shown = [*parts[:_MOST_OF_LINE], *shown]
-    rows = [text_row(line, width) for line in shown[-room:]] or [text_row("no output", width, "dim")]
-    return [text_row("LOG", width, "head"), *rows]
+    return [text_row("LOG", width, "head"), *(text_row(line, width) for line in shown[-room:])]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present import gpu_cells, process_columns
-from kgops.present.areas import Values, area, shade_of
+from kgops.present.areas import Values, area, toned
 from kgops.present.formats import whole
 from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
 from kgops.present.gpus import expected_start
 from kgops.present.process_columns import OF_ALL_GPUS
-from kgops.present.rows import Column, Columns, Piece, Row, beside, text_row
+from kgops.present.rows import Column, Columns, Piece, Row, beside, joined, text_row
 
 if TYPE_CHECKING:
     from kgops.present.gpus import ExpectedStart, GpuUsage
@@ -25,7 +25,7 @@ _WHO, _MEMORY_CURVE, _UTIL_CURVE = "who", "MiB, 2 min", "util, 2 min"
 _WIDE = 112  # columns from which the legend is whole
 _ROOMY = 160  # columns
 _LEAST_PROCESSES = 5  # lines
-_LEAST_CHART, _FEWEST, _MOST_CHART = 28, 4, 24  # columns, lines
+_LEAST_CHART, _FEWEST, _MOST_CHART = 28, 4, 12  # columns, lines
 _AXIS = 8
 _TONES = {"▇": "good", "▓": "good-others", "░": "good-reserved"}
 MINUTES = BUCKET_S * KEPT // 60
@@ -159,8 +159,8 @@ def gpu_chart(title: str, values: Values, high: float, width: int, height: int) 
     last = whole(values[-1] if values else None)
     out = [[Piece(f"{title:<{width - len(last)}}"), Piece(last, "strong")]]
     out += [
-        [Piece(f"{label:>{_AXIS}} ", "dim"), Piece(line, shade_of(y, height))]
-        for y, (label, line) in enumerate(zip(labels, lines, strict=True))
+        [Piece(f"{label:>{_AXIS}} ", "dim"), *joined(toned(line, above))]
+        for label, line, above in zip(labels, lines, ["", *lines], strict=False)
     ]
     left, middle, right = f"-{MINUTES} min", f"-{MINUTES // 2} min", "now"
     gap = room - len(left) - len(middle) - len(right)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _AXIS = 8
-_LEAST_HEIGHT, _MOST_HEIGHT = 5, 14  # lines of a curve
+_LEAST_HEIGHT, _MOST_HEIGHT = 5, 12  # lines of a curve
 _HOTTEST_C = 100.0
 _SIDE_BY_SIDE = 110  # columns from which both curves stand in one line
 

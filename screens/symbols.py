@@ -13,44 +13,62 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme
 
-from kgops.present.areas import SHADES
 from kgops.present.terminals import colours_of_terminal, in_ascii, signs_of_terminal, without_braille
 
 Tones = dict[str, Style]
 
+# Colours that terminals with 256 of them have. Parts of a bar are weaker tones of it; an area is below its bright edge.
 _DARK = {
-    "text": "#d3d7de",
+    "text": "#d0d0d0",
     "strong": "#ffffff",
-    "dim": "#838a94",
-    "accent": "#6cb6ff",
+    "dim": "#8a8a8a",
+    "accent": "#5fafff",
     "data": "#5fd7d7",
-    "good": "#7fd88f",
+    "data-reserved": "#444444",
+    "good": "#87d787",
+    "good-others": "#5faf5f",
+    "good-reserved": "#005f00",
     "warn": "#ffaf5f",
-    "bad": "#ff6b68",
-    "other": "#d2a0ff",
-    "edge": "#454b54",
-    "back": "#101215",
-    "cursor": "#2a2e35",
-    "done": "#1f6b6f",
-    "area": "#1c5f66",
-    "track": "#22282b",
+    "warn-others": "#d78700",
+    "warn-reserved": "#875f00",
+    "bad": "#ff5f5f",
+    "bad-others": "#af5f5f",
+    "bad-reserved": "#870000",
+    "other": "#d787ff",
+    "other-others": "#875faf",
+    "other-reserved": "#5f005f",
+    "area": "#005f5f",
+    "edge": "#4e4e4e",
+    "back": "#121212",
+    "cursor": "#303030",
+    "done": "#005f5f",
+    "track": "#262626",
 }
 _LIGHT = {
     "text": "#303030",
     "strong": "#000000",
     "dim": "#767676",
     "accent": "#005faf",
-    "data": "#00878f",
+    "data": "#008787",
+    "data-reserved": "#c6c6c6",
     "good": "#008700",
+    "good-others": "#5faf5f",
+    "good-reserved": "#afd7af",
     "warn": "#af5f00",
+    "warn-others": "#d7875f",
+    "warn-reserved": "#ffd7af",
     "bad": "#d70000",
+    "bad-others": "#d75f5f",
+    "bad-reserved": "#ffafaf",
     "other": "#870087",
+    "other-others": "#af5faf",
+    "other-reserved": "#d7afd7",
+    "area": "#afd7d7",
     "edge": "#bcbcbc",
     "back": "#ffffff",
     "cursor": "#dadada",
-    "done": "#a6dcdf",
-    "area": "#bfe6e8",
-    "track": "#e6f3f4",
+    "done": "#87d7d7",
+    "track": "#eeeeee",
 }
 # Blue, yellow and vermilion are distinct in every kind of colour blindness.
 _SAFE = {
@@ -58,20 +76,25 @@ _SAFE = {
     "accent": "#d7afff",
     "data": "#c6c6c6",
     "good": "#5fafff",
+    "good-others": "#5f87af",
+    "good-reserved": "#005f87",
     "warn": "#ffd75f",
+    "warn-others": "#d7af00",
+    "warn-reserved": "#5f5f00",
     "bad": "#ff8700",
+    "bad-others": "#d75f00",
+    "bad-reserved": "#875f00",
     "other": "#af8787",
+    "other-others": "#875f5f",
+    "other-reserved": "#5f5f5f",
+    "area": "#585858",
     "done": "#5f5f87",
-    "area": "#4b4b6b",
-    "track": "#26262e",
 }
 
-_GROUNDS = ("back", "cursor", "done", "track", "area")
-_PARTED = ("good", "warn", "bad", "data", "other")  # tones of bars that have parts
-# Parts of a bar: how much weaker each tone is, and its sign where there are few colours.
-_WEAKER = {"others": (0.45, "▓"), "reserved": (0.72, "░")}
+_GROUNDS = ("back", "cursor", "done", "track")
+_PARTS = {"others": "▓", "reserved": "░"}  # of a bar, and their signs where there are few colours
 _STRONGEST = "▇"
-_BY_TONE = str.maketrans({sign: _STRONGEST for _, sign in _WEAKER.values()})
+_BY_TONE = str.maketrans(dict.fromkeys(_PARTS.values(), _STRONGEST))
 
 _COLOURS = {"kgops-dark": _DARK, "kgops-light": _LIGHT, "kgops-safe": _SAFE}
 
@@ -105,15 +128,11 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
         tones = {name: Style(color=colours[name], bgcolor=back) for name in named}
         tones["head"] = Style(color=colours["strong"], bgcolor=back, bold=True)
         tones["strong"] = Style(color=colours["strong"], bgcolor=back, bold=True)
-        tones |= {name: Style(color=colour, bgcolor=back) for name, colour in _weaker(colours).items()}
         tones["field"] = Style(
             color=colours["strong"], bgcolor=colours["track" if back == colours["back"] else "done"]
         )
-        for shade in range(SHADES):
-            area = _mixed(colours["area"], colours["data"], 0.8 * shade / (SHADES - 1))
-            tones[f"area{shade}"] = Style(color=area, bgcolor=back)
-            tones[f"area{shade}-warn"] = Style(color=colours["warn"], bgcolor=area)
-            tones[f"area{shade}-text"] = Style(color=colours["strong"], bgcolor=area)
+        tones["area-warn"] = Style(color=colours["warn"], bgcolor=colours["area"])
+        tones["area-text"] = Style(color=colours["strong"], bgcolor=colours["area"])
         tones["done"] = Style(color=colours["strong"], bgcolor=colours["done"])
         tones["track"] = Style(color=colours["text"], bgcolor=colours["track"])
         tones["tab"] = Style(color=colours["strong"], bgcolor=colours["cursor"], bold=True)
@@ -124,26 +143,13 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
 
 def painted(text: str, tone: str) -> str:
     """A part of a bar differs by its tone alone."""
-    return text.translate(_BY_TONE) if tone.partition("-")[2] in _WEAKER else text
-
-
-def _weaker(colours: dict[str, str]) -> dict[str, str]:
-    """Colours of parts of a bar by tone: `good-others`."""
-    return {
-        f"{name}-{part}": _mixed(colours[name], colours["back"], share)
-        for name in _PARTED
-        for part, (share, _) in _WEAKER.items()
-    }
+    return text.translate(_BY_TONE) if tone.partition("-")[2] in _PARTS else text
 
 
 @lru_cache(8)
 def _signs_of_parts(theme: str) -> dict[RichColor, str]:
-    weaker = _weaker(_COLOURS.get(theme, _DARK))
-    return {RichColor.parse(colour): _WEAKER[name.split("-")[1]][1] for name, colour in weaker.items()}
-
-
-def _mixed(colour: str, other: str, share: float) -> str:
-    return Color.parse(colour).blend(Color.parse(other), share).hex.lower()
+    parts = ((name.partition("-")[2], colour) for name, colour in _COLOURS.get(theme, _DARK).items())
+    return {RichColor.parse(colour): _PARTS[part] for part, colour in parts if part}
 
 
 def filters_of_terminal(theme: Callable[[], str], unicode: bool | None) -> Iterator[LineFilter]:
@@ -229,7 +235,8 @@ class _FewColours(LineFilter):
             meta=style.meta,
         )
         if style.color is not None:
-            tone = _nearest(style.color, colours, _GROUNDS)
+            tone = _nearest(style.color, colours, _GROUNDS).partition("-")[0]
+            tone = "data" if tone == "area" else tone
             kept += Style.null() if tone == "dim" and style.bold else self._paints.get(tone, Style.null())
         if style.bgcolor is not None and _nearest(style.bgcolor, colours, ()) not in ("back", "track"):
             kept += Style(reverse=not style.reverse)

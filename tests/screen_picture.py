@@ -16,6 +16,8 @@ _LETTERS = {
     "accent": "a",
     "data": "c",
     "field": "f",
+    "area-warn": "v",
+    "area-text": "u",
     "good": "g",
     "warn": "w",
     "bad": "b",
@@ -58,11 +60,8 @@ def _named_styles(theme: str) -> dict[Look, str]:
 
 
 def _letter(tone: str) -> str:
-    """All shades of an area have one letter, and so have the parts of bars."""
-    if tone.startswith("area"):
-        _, _, level = tone.partition("-")
-        return {"": "r", "warn": "v", "text": "u"}[level]
-    return _LETTERS[tone.partition("-")[2] or tone]
+    """Parts of all bars have the same letters."""
+    return _LETTERS.get(tone) or _LETTERS[tone.partition("-")[2]]
 
 
 def _look(style: Style | None) -> Look:

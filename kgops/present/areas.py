@@ -9,12 +9,6 @@ from kgops.jobs.numbers import line_between, mean, share_between
 Values = Sequence[float | None]
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-SHADES = 5  # tones of an area, brightest on top
-
-
-def shade_of(line: int, height: int) -> str:
-    """The tone of a line of an area, counted from the top."""
-    return f"area{(height - 1 - line) * SHADES // height}"
 
 
 def small_area(values: Values, width: int, low: float | None = None, high: float | None = None) -> str:
@@ -33,6 +27,14 @@ def area(values: Values, width: int, height: int, low: float, high: float) -> li
     ]
     return [
         "".join(EIGHTHS[min(max(level - 8 * y, 0), 8)] for level in levels) for y in reversed(range(height))
+    ]
+
+
+def toned(line: str, above: str) -> list[tuple[str, str]]:
+    """Cells of a line of an area with their tones: an edge is bright where nothing is above it."""
+    return [
+        (char, "data" if over == " " else "area")
+        for char, over in zip(line, above or " " * len(line), strict=True)
     ]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.present.areas import EIGHTHS, Values, area, level_of, shade_of, spread_over
+from kgops.present.areas import EIGHTHS, Values, area, level_of, spread_over, toned
 from kgops.present.formats import fitted, padded, width_of
 from kgops.present.rows import BLANK, Piece, Row, beside, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
@@ -170,15 +170,15 @@ def _panel(
         label = tick_label(short_amount(ticks[y]), ticks[y], _AXIS) if y in ticks else ""
         axis = Piece(f"{label:>{_AXIS}} ", "dim")
         grid = _GRID if y in ticks and 0 < y < height - 1 else " "
-        shade = shade_of(y, height)
-        drawn = _across(line, *at[y], named, shade) if y in at else _above(line, grid, shade)
+        cells = toned(line, lines[y - 1] if y else "")
+        drawn = _across(cells, *at[y], named) if y in at else _above(cells, grid)
         out.append([axis, *drawn])
     return [*out, x_axis.labels(_AXIS + 1, inner)]
 
 
-def _above(line: str, grid: str, shade: str) -> list[Piece]:
+def _above(cells: Iterable[tuple[str, str]], grid: str) -> list[Piece]:
     """The line of a tick where nothing else is."""
-    return joined((grid, "edge") if char == " " else (char, shade) for char in line)
+    return joined((grid, "edge") if cell[0] == " " else cell for cell in cells)
 
 
 def chart_heading(name: str, number: int | None, marked: bool, width: int) -> list[Piece]:
@@ -230,13 +230,15 @@ def _words(name: str) -> str:
     return " ".join("GPU" if word == "gpu" else word for word in one_line(name).split("_"))
 
 
-def _across(line: str, level: Level, eighth: int, named: Container[Level], shade: str) -> list[Piece]:
+def _across(
+    cells: Iterable[tuple[str, str]], level: Level, eighth: int, named: Container[Level]
+) -> list[Piece]:
     """Draws a level's line through full cells; a cell in part filled hides it from the `eighth` on."""
     drawn = [
-        (char, shade)
+        (char, tone)
         if eighth <= EIGHTHS.index(char) < len(EIGHTHS) - 1
-        else (level.sign, f"{shade}-{level.tone}" if char == "█" else level.tone)
-        for char in line
+        else (level.sign, f"area-{level.tone}" if char == "█" else level.tone)
+        for char, tone in cells
     ]
     name = "" if level in named else f"{level.sign} {level.name} "
     drawn[: len(name)] = [(char, level.tone) for char in name]

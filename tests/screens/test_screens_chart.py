@@ -114,7 +114,7 @@ async def test_the_cursor_shows_the_value_and_its_epoch(home: Path, conn: Connec
         add(conn, 1)
     async with open_screens(home) as seen:
         await zoomed(seen)
-        assert "epoch 50" in seen.lines()[1]
+        assert "epoch 50" in seen.lines()[2]
         assert seen.row_of(" A 1 train").split()[-6] == "0.0100"  # here, last, lowest, highest
         await seen.press("left", "left", "left")
         await seen.until_shows("epoch 47")
@@ -258,13 +258,13 @@ async def test_compared_runs_are_zoomed_together(home: Path, conn: Connection) -
         await seen.until_shows("›1 loss")
         await seen.press("enter")
         await seen.until_shows("loss of runs 2, 1", "›A 2 train", " B 1 train", "  last")
-        assert "epoch 30" in seen.lines()[1]  # the newest point of the marked run
+        assert "epoch 30" in seen.lines()[2]  # the newest point of the marked run
         await seen.press("down")
         await seen.until_shows("epoch 50")  # run 2 had ended
         assert "n/a" in seen.row_of(" A 2 train")
         await seen.press("left", "up")  # the cursor stays where the marked run has no point
         await seen.until_shows("›A 2 train")
-        assert "epoch 49" in seen.lines()[1]
+        assert "epoch 49" in seen.lines()[2]
         await seen.press("down")
         await seen.press("escape")
         await seen.until_shows("compare  runs 2, 1")
