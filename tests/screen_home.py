@@ -25,6 +25,8 @@ _HOUR, _DAY = 3600.0, 86_400.0
 _T4 = ("GPU-5d0c9a3e-77b1-4f0e-9b7c-0a5e2f6d1c48", "GPU-e81f4b26-2c39-4d7a-8a15-93b6f07d2e5c")
 WORKERS = {7: 4_711, 8: 4_802}  # PIDs by run
 OTHERS_PID = 5_120
+# Of /proc/meminfo besides what matters here.
+OTHER_MEMORY = ("MemFree", "Buffers", "Cached", "Active", "Inactive", "Slab", "Shmem", "SReclaimable")
 GPUS = Machine(
     (
         replace(

@@ -67,15 +67,13 @@ def _kept(shown: float | None, now: float | None, step: float) -> float | None:
 
 
 def _memory_mib() -> tuple[float | None, float | None]:
+    import psutil  # type: ignore[import-untyped]  # ships no types; the first frame does not wait for it
+
     try:
-        lines = (_PROC / "meminfo").read_text().splitlines()
+        memory = psutil.virtual_memory()
     except OSError:
         return None, None
-    kib = {line.partition(":")[0]: int(line.split()[1]) for line in lines if line.endswith("kB")}
-    total, available = kib.get("MemTotal"), kib.get("MemAvailable")
-    if total is None or available is None:
-        return None, None
-    return (total - available) / 1024, total / 1024
+    return (memory.total - memory.available) / (1 << 20), memory.total / (1 << 20)
 
 
 def _disk_mib(path: Path) -> tuple[float | None, float | None]:

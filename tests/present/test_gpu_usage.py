@@ -3,7 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]  # ships no types
 import pytest
+from screen_home import OTHER_MEMORY
 
 from kgops.gpus.readings import GpuReading
 from kgops.present import host
@@ -53,11 +55,13 @@ def test_the_host_line_changes_only_where_that_can_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "_PROC", tmp_path)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    others = "".join(f"{name}: 0 kB\n" for name in OTHER_MEMORY)
     monkeypatch.setattr(host, "_EVERY_S", 0.0)
 
     def machine(busy: int, idle: int, available_kib: int) -> None:
         (tmp_path / "stat").write_text(f"cpu {busy} 0 0 {idle} 0 0 0 0 0 0\n")
-        (tmp_path / "meminfo").write_text(f"MemTotal: 1024000 kB\nMemAvailable: {available_kib} kB\n")
+        (tmp_path / "meminfo").write_text(f"MemTotal: 1024000 kB\nMemAvailable: {available_kib} kB\n{others}")
 
     reader = HostReader(Home(tmp_path))
     machine(0, 0, 512_000)

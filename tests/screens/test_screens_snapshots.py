@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]  # ships no types
 import pytest
 from nvml_standin import Machine, Slice, StandIn, a100, cuda_build, t4
 from screen_benchmarks import add_claims
 from screen_driving import Seen
-from screen_home import ENVIRONMENT, GPUS, NOW, OTHERS_PID, WORKERS, fill, hold
+from screen_home import ENVIRONMENT, GPUS, NOW, OTHER_MEMORY, OTHERS_PID, WORKERS, fill, hold
 from screen_picture import picture
 
 from kgops.gpus.history import KEPT, GpuCurve, GpuHistory
@@ -153,7 +154,10 @@ def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, 
     held = hold(folder / "home")
     host._PROC.mkdir(exist_ok=True)
     (host._PROC / "stat").write_text("cpu 100 0 100 800 0 0 0 0 0 0\n")  # it never changes: no share is known
-    (host._PROC / "meminfo").write_text("MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n")
+    psutil.PROCFS_PATH = str(host._PROC)
+    memory = {"MemTotal": 67_108_864, "MemAvailable": 50_331_648, **dict.fromkeys(OTHER_MEMORY, 0)}
+    lines = (f"{name}: {kib} kB" for name, kib in memory.items())
+    (host._PROC / "meminfo").write_text("\n".join(lines))
     drawn = {name: asyncio.run(_draw(name, expected.get(name))) for name in names}
     for fd in held:
         os.close(fd)
