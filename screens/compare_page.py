@@ -137,7 +137,11 @@ class _Table:
         )
         words = [_word(value) for row in differing for value in row.values]
         longest = max(map(len, [*words, *(cell for _, *cells in texts for cell in cells)]), default=0)
-        self._cell = min(max((room - self._name) // self._count, 6), max(longest, _NUMBER + _RATIO + 2))
+        spreads = (_spread(pair) for one in comparison.shown for pair in one.spread)
+        wanted = max([_NUMBER, *map(len, spreads)])
+        self._cell = min(max((room - self._name) // self._count, 6), max(longest, wanted + _RATIO + 2))
+        self._is_wide = self._cell >= _NUMBER + _RATIO
+        self._number = min(wanted, self._cell - _RATIO) if self._is_wide else min(_NUMBER, self._cell)
 
     def differences(self, title: str, comparison: Sequence[Difference]) -> list[Row]:
         shown = [row for row in comparison if row.differs]
@@ -167,29 +171,25 @@ class _Table:
 
     def _metric(self, one: Metric) -> list[Row]:
         """Value and ratio, on two lines where narrow; the IQR below."""
-        wide, number = self._cell >= _NUMBER + _RATIO, self._number
+        number = self._number
         values = [f"{_fitting_amount(value, number):>{number}}" for value in one.values]
         ratios = [ratio_text(self._ratio_of(one, i)) if i else "" for i in range(len(values))]
-        if wide:
+        if self._is_wide:
             values = [f"{value}{ratio:>{_RATIO}}" for value, ratio in zip(values, ratios, strict=True)]
         rows = [self._row(_named(one), values, strong=self._best(one))]
-        if any(ratios) and not wide:
+        if any(ratios) and not self._is_wide:
             rows.append(self._row("", [f"{ratio:>{number}}" for ratio in ratios], tone="dim"))
         if any(one.spread):
-            spread = ["" if pair is None else f"{amount(pair[0])}–{amount(pair[1])}" for pair in one.spread]
+            spread = list(map(_spread, one.spread))
             if max(map(len, spread)) <= self._cell:
                 rows.append(self._row("  IQR", [f"{text:>{number}}" for text in spread], tone="dim"))
         return rows
-
-    @property
-    def _number(self) -> int:
-        return min(_NUMBER, self._cell)
 
     def _head(self, title: str, indent: int = 1, *, with_ratios: bool = False) -> Row:
         """Heading with the letters of the runs: left-aligned over text, right-aligned over numbers."""
         pieces = [Piece(padded(fitted(title, self._name), self._name), "head")]
         for i, (letter, hue) in enumerate(zip(LETTERS[: self._count], HUES, strict=False)):
-            has_ratio = with_ratios and i and self._cell >= _NUMBER + _RATIO
+            has_ratio = with_ratios and i and self._is_wide
             beside = f"{f'{letter}/{LETTERS[0]}':>{_RATIO}}" if has_ratio else ""
             pieces += [Piece(_GAP), Piece(f"{letter:>{indent}}", hue)]
             pieces.append(Piece(padded(beside, self._cell - indent), "dim"))
@@ -207,6 +207,10 @@ class _Table:
             look = "dim" if cell.strip() == UNKNOWN else "good" if i in strong else tone
             pieces += [Piece(_GAP), Piece(text, look)]
         return Row(tuple(pieces))
+
+
+def _spread(pair: tuple[float, float] | None) -> str:
+    return "" if pair is None else f"{amount(pair[0])}–{amount(pair[1])}"
 
 
 def _named(one: Metric) -> str:
