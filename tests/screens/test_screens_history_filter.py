@@ -260,7 +260,7 @@ async def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_c
 
 async def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connection) -> None:
     fill(conn, 20)
-    async with open_screens(home, (120, 40)) as seen:
+    async with open_screens(home, (120, 60)) as seen:
         await opened(seen)
         await seen.press("slash")
         await keys(seen, "nosuch>5")
