@@ -166,8 +166,9 @@ async def _walk(seen: Seen, folder: Path) -> None:
     await seen.until_shows("GPU 0 ·", "PROCESSES")
     take("gpu")
     await seen.press("escape", "h")
-    await seen.until_shows("kinships RotatE", "filter:")
+    await seen.until_shows("wn18rr", "filter:")
     take("history")
+    await _filter(seen, "kinships")
     for run in COMPARED:
         body().point_at(run)
         await seen.press("space")
@@ -175,7 +176,8 @@ async def _walk(seen: Seen, folder: Path) -> None:
     await seen.until_shows("SETTINGS", "METRICS")
     take("compare")
     await seen.press("escape")
-    await seen.until_shows("filter:")
+    await seen.until_shows("/ kinships")
+    await _filter(seen, f"run:{SHOWN}")
     body().point_at(SHOWN)
     await seen.press("enter")
     await seen.until_shows("CURVES", "LOG")
@@ -185,6 +187,13 @@ async def _walk(seen: Seen, folder: Path) -> None:
     await seen.press("n")
     await seen.until_shows("PLAN")
     take("new-run")
+
+
+async def _filter(seen: Seen, words: str) -> None:
+    await seen.press("slash", "ctrl+u")
+    await seen.type(words)
+    await seen.press("enter")
+    await seen.until_shows(f"/ {words}", " of ")
 
 
 def draw(home: Path, folder: Path) -> None:

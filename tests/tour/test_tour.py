@@ -67,7 +67,7 @@ def test_every_workload_and_every_end_is_there(record: sqlite3.Connection) -> No
 
 
 async def test_every_screen_has_something_to_show(tour: Home) -> None:
-    async with open_screens(tour.path, (150, 45)) as seen:
+    async with open_screens(tour.path, (150, 90)) as seen:
         await seen.until_shows("a curve to watch", "waits behind it", MARK)
         await seen.press("h")
         await seen.until_shows("fb15k-237", "umls seed")
