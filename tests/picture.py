@@ -167,6 +167,8 @@ async def _walk(seen: Seen, folder: Path) -> None:
     take("gpu")
     await seen.press("escape", "h")
     await seen.until_shows("wn18rr", "filter:")
+    body().point_at(SHOWN)
+    await seen.until_shows(f"{SHOWN} train wn18rr", "OPTIONS that differ")
     take("history")
     await _filter(seen, "kinships")
     for run in COMPARED:
