@@ -67,7 +67,7 @@ class HasPane(ChangesRuns):
         self.set_class(self._has_pane and self.size.width < _FROM, "pane-below")
         if self._has_pane:
             pane = self.query_one("#pane", Lines)
-            pane.show(self._pane_rows(pane.room, pane.size.height))
+            pane.show(self._pane_rows(pane.room, pane.lines_of_room))
 
     def other_pane(self, width: int, height: int) -> list[Row]:
         """Rows while the cursor is on no run."""
