@@ -36,7 +36,6 @@ _DARK = {
     "bad-reserved": "#870000",
     "other": "#d787ff",
     "other-others": "#875faf",
-    "other-reserved": "#5f005f",
     "area": "#005f5f",
     "edge": "#4e4e4e",
     "back": "#121212",
@@ -62,7 +61,6 @@ _LIGHT = {
     "bad-reserved": "#ffafaf",
     "other": "#870087",
     "other-others": "#af5faf",
-    "other-reserved": "#d7afd7",
     "area": "#afd7d7",
     "edge": "#bcbcbc",
     "back": "#ffffff",
@@ -86,7 +84,6 @@ _SAFE = {
     "bad-reserved": "#875f00",
     "other": "#af8787",
     "other-others": "#875f5f",
-    "other-reserved": "#5f5f5f",
     "area": "#585858",
     "done": "#5f5f87",
 }
