@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kgops.jobs.numbers import mean, share_between
 from kgops.jobs.text import one_line
 from kgops.present.areas import level_of
-from kgops.present.axes import Axis
+from kgops.present.axes import FROM_ZERO, Axis
 from kgops.present.chart import ChartPoint, ChartRun, axes, smoothed
 from kgops.present.formats import UNKNOWN, duration, fitted, width_of
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, joined, text_row
@@ -24,7 +24,6 @@ _LEAST_HEIGHT = 5
 _LEAST_VALUE, _WIDEST_TABLE = 14, 150  # columns
 _LABEL = 9  # columns of the y axis' labels
 _EACH_X, _EACH_Y = 14, 3  # columns and lines for a tick
-_FROM_ZERO = ("_mib", "_per_s")
 _TIME_STEPS_S = (
     1,
     2,
@@ -264,7 +263,7 @@ class _YAxis:
             self.notes.append(("no value is above zero: the y axis stays linear", "warn"))
         elif view.log and len(self._positive) < len(values):
             self.notes.append(("values at or below zero are not drawn on a logarithmic axis", "warn"))
-        if not self.log and name.endswith(_FROM_ZERO):
+        if not self.log and name.endswith(FROM_ZERO):
             values.append(0.0)
         self._values = values or [0.0]
 

@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.jobs.text import one_line
+from kgops.present.axes import FROM_ZERO
 from kgops.present.formats import UNKNOWN, amount, fitted, padded, ratio_text, value_text, width_of
 from kgops.present.rows import BLANK, Piece, Row, beside, stacked, text_row
 from kgops.present.wording import short_amount, sign_of, state_of, took
@@ -103,7 +104,7 @@ def _chart(one: Curves, width: int, height: int) -> list[list[Piece]]:
     """Chart and range of steps."""
     points = [point for run in one.runs for point in run]
     known = [value for _, value in points if value is not None]
-    low, high = min(known), max(known)
+    low, high = min([0.0, *known] if one.name.endswith(FROM_ZERO) else known), max(known)
     first, last = min(step for step, _ in points), max(step for step, _ in points)
     inner = width - _AXIS - 1
     values = [on_axis(run, first, last, 2 * inner) for run in one.runs]

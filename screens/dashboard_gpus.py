@@ -159,8 +159,8 @@ def gpu_chart(title: str, values: Values, high: float, width: int, height: int) 
     last = whole(values[-1] if values else None)
     out = [[Piece(f"{title:<{width - len(last)}}"), Piece(last, "strong")]]
     out += [
-        [Piece(f"{label:>{_AXIS}} ", "dim"), *joined(toned(line, above))]
-        for label, line, above in zip(labels, lines, ["", *lines], strict=False)
+        [Piece(f"{label:>{_AXIS}} ", "dim"), *joined(toned(line, y, height))]
+        for y, (label, line) in enumerate(zip(labels, lines, strict=True))
     ]
     left, middle, right = f"-{MINUTES} min", f"-{MINUTES // 2} min", "now"
     gap = room - len(left) - len(middle) - len(right)

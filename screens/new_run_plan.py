@@ -116,8 +116,9 @@ def plan_rows(
         waiting = text_row(placed.fit.words if placed.fit.state == "later" else "", width, "warn")
         plan = [*sentence, *_verdict(answer, placed, width), waiting, time, note, BLANK]
     else:
-        bar = _bar(planned.suggestion, placed.fit, width)
-        parts = _parts(planned.suggestion, width)
+        tone = _tone_of_run(placed.fit)
+        bar = _bar(planned.suggestion, tone, width)
+        parts = _parts(planned.suggestion, tone, width)
         plan = [*sentence, *_verdict(answer, placed, width), bar, parts, time, note]
     return [BLANK, *plan, *_command(command, width)]
 
@@ -178,39 +179,42 @@ def _verdict(answer: Answer, placed: Placement, width: int) -> list[Row]:
     return [_plan(words, Piece(f" · {needed}" if needed else ""), there, width=width)]
 
 
-def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
-    """▓ what others have, ▇ parts, ░ margin, │ end of the memory. The run is amber where almost nothing is left over,
-    and red where it does not fit now."""
+def _tone_of_run(fit: Fit) -> str:
+    """Amber where almost nothing is left over, and red where it does not fit now."""
+    return "bad" if fit.state in ("later", "never") else "warn" if fit.is_tight else "data"
+
+
+def _bar(suggestion: Suggestion, tone: str, width: int) -> Row:
+    """▓ what others have, ▇ the run, ░ its margin, │ end of the memory."""
     room = suggestion.target.room_mib
     taken = min(suggestion.target.taken_mib, room or 0.0)
     need = suggestion.best.need_mib
     whole = max(taken + need, room or 0.0)
     end = width if room is None else round(min(room / whole, 1.0) * (width - 1))
-    alarm = "bad" if fit.state in ("later", "never") else "warn" if fit.is_tight else None
     cells = [("▓", "other-others")] * min(round(taken / whole * (width - 1)), width - 2)
-    before, reached = len(cells), taken
-    for i, part in enumerate(plan_sections.parts_by_size(suggestion)):
-        reached += part.size / _MIB
-        tone = alarm or plan_sections.ALTERNATING[i % 2]
-        cells += [("▇", tone)] * (round(reached / whole * (width - 1)) - len(cells))
-    if len(cells) == before:
-        cells.append(("▇", alarm or "data"))  # what is there is seen
-    cells += [("░", f"{alarm or 'data'}-reserved")] * (
-        round((taken + need) / whole * (width - 1)) - len(cells)
-    )
+    reached = taken + suggestion.best.estimate.total_mib
+    cells += [("▇", tone)] * max(
+        round(reached / whole * (width - 1)) - len(cells), 1
+    )  # what is there is seen
+    cells += [("░", f"{tone}-reserved")] * (round((taken + need) / whole * (width - 1)) - len(cells))
     if room is not None:
         cells += [(" ", "dim")] * (end - len(cells))
         cells.insert(end, ("│", "dim"))
     return Row(tuple(joined(cells)))
 
 
-def _parts(suggestion: Suggestion, width: int) -> Row:
-    """Parts in the colours of the bar, largest first, as many as fit."""
+def _parts(suggestion: Suggestion, tone: str, width: int) -> Row:
+    """What the colours of the bar mean, and as many parts of the run as fit, largest first."""
     taken, best = suggestion.target.taken_mib, suggestion.best
-    others = [Piece(f"others have {taken:,.0f}", "other")] if taken >= 1 else []
-    margin = Piece(f"margin {best.need_mib - best.estimate.total_mib:,.0f}", "dim")
-    phase = Piece(f"in {one_line(best.estimate.phase)}", "dim")
-    return row(_fitting([*others, *plan_sections.part_pieces(suggestion), margin, phase], width))
+    shares = [
+        (Piece("▓", "other-others"), Piece(f" others have {taken:,.0f}  ")),
+        (Piece("▇", tone), Piece(f" this run {best.estimate.total_mib:,.0f}  ")),
+        (Piece("░", f"{tone}-reserved"), Piece(f" margin {best.need_mib - best.estimate.total_mib:,.0f}  ")),
+    ]
+    legend = [piece for share in (shares if taken >= 1 else shares[1:]) for piece in share]
+    words = [*plan_sections.part_texts(suggestion), f"in {one_line(best.estimate.phase)}"]
+    left = width - sum(width_of(piece.text) for piece in legend)
+    return Row((*legend, *row(_fitting([Piece(text, "dim") for text in words], left)).pieces))
 
 
 def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:

@@ -37,10 +37,12 @@ _DARK = {
     "other": "#d787ff",
     "other-others": "#875faf",
     "area": "#005f5f",
+    "area-low": "#008787",
+    "area-high": "#00afaf",
     "edge": "#4e4e4e",
     "back": "#121212",
     "cursor": "#303030",
-    "done": "#005f5f",
+    "done": "#008787",
     "track": "#262626",
 }
 _LIGHT = {
@@ -62,6 +64,8 @@ _LIGHT = {
     "other": "#870087",
     "other-others": "#af5faf",
     "area": "#afd7d7",
+    "area-low": "#87d7d7",
+    "area-high": "#5fafaf",
     "edge": "#bcbcbc",
     "back": "#ffffff",
     "cursor": "#dadada",
@@ -85,6 +89,8 @@ _SAFE = {
     "other": "#af8787",
     "other-others": "#875f5f",
     "area": "#585858",
+    "area-low": "#767676",
+    "area-high": "#9e9e9e",
     "done": "#5f5f87",
 }
 
@@ -146,7 +152,7 @@ def painted(text: str, tone: str) -> str:
 @lru_cache(8)
 def _signs_of_parts(theme: str) -> dict[RichColor, str]:
     parts = ((name.partition("-")[2], colour) for name, colour in _COLOURS.get(theme, _DARK).items())
-    return {RichColor.parse(colour): _PARTS[part] for part, colour in parts if part}
+    return {RichColor.parse(colour): _PARTS[part] for part, colour in parts if part in _PARTS}
 
 
 def filters_of_terminal(theme: Callable[[], str], unicode: bool | None) -> Iterator[LineFilter]:

@@ -25,6 +25,8 @@ _LETTERS = {
     "edge": "e",
     "done": "p",
     "area": "r",
+    "low": "i",
+    "high": "j",
     "others": "m",
     "reserved": "l",
     "track": "k",

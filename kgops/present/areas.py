@@ -9,6 +9,7 @@ from kgops.jobs.numbers import line_between, mean, share_between
 Values = Sequence[float | None]
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
+_HEIGHTS = ("data", "area-high", "area-low", "area")
 
 
 def small_area(values: Values, width: int, low: float | None = None, high: float | None = None) -> str:
@@ -30,12 +31,10 @@ def area(values: Values, width: int, height: int, low: float, high: float) -> li
     ]
 
 
-def toned(line: str, above: str) -> list[tuple[str, str]]:
-    """Cells of a line of an area with their tones: an edge is bright where nothing is above it."""
-    return [
-        (char, "data" if over == " " else "area")
-        for char, over in zip(line, above or " " * len(line), strict=True)
-    ]
+def toned(line: str, y: int, height: int) -> list[tuple[str, str]]:
+    """Cells of line `y` of an area, from the top: the higher, the brighter."""
+    tone = _HEIGHTS[y * len(_HEIGHTS) // height]
+    return [(char, tone) for char in line]
 
 
 def spread_over(values: Values, count: int) -> list[float | None]:

@@ -11,6 +11,7 @@ from kgops.workloads.results import trains
 from storage.runs import Run
 from storage.series import Bucket
 
+FROM_ZERO = ("_per_s", "_seconds", "_mib")  # differences of these are judged against their size
 _DAY_S = 86_400.0
 
 _DIGITS = 1e12  # a step that many times smaller than a value is lost in it

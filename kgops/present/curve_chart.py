@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from kgops.jobs.numbers import middle
 from kgops.jobs.text import one_line
-from kgops.present.axes import Axis, is_by_clock
+from kgops.present.axes import FROM_ZERO, Axis, is_by_clock
 from kgops.present.html_page import HUES, chart
 from kgops.present.run_detail import Curve
 from storage.runs import Run
@@ -125,7 +125,6 @@ def _safe(text: str) -> str:
 _WIDTH, _HEIGHT = 440, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 8, 24
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
-_FROM_ZERO = ("_per_s", "_seconds", "_mib")  # differences of these are judged against their size
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 3), (2, 2), (8, 3, 2, 3))
 _DOT = 2.0
 
@@ -183,7 +182,7 @@ def _picture(traces: Sequence[Trace], estimate: float | None, *, bands: bool) ->
     whole = not unit and not first % 1 and not last % 1
     x = Axis.around(first, last, _LEFT, _WIDTH - _RIGHT, at_most=6, least=1.0 if whole else 0.0)
     low, high = _range(traces)
-    low = min(low, 0.0) if name.endswith(_FROM_ZERO) else low
+    low = min(low, 0.0) if name.endswith(FROM_ZERO) else low
     high = high if estimate is None else max(high, estimate)
     y = Axis.around(low, high, _HEIGHT - _BOTTOM, _TOP, at_most=4, outside=True)
     picture = Picture(_WIDTH, _HEIGHT, name)

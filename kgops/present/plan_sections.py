@@ -8,7 +8,6 @@ from pathlib import Path
 from kgops.jobs.text import in_bytes, one_line
 from kgops.planning.filtering_preview import FilterCount, FilteringPreview
 from kgops.planning.fit import State
-from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.plan_job import Planned, describe_changes
 from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
@@ -23,13 +22,12 @@ from kgops.present.plan_words import (
     starts_now,
     verdict,
 )
-from kgops.present.rows import Column, Fact, Piece, Section, section
+from kgops.present.rows import Column, Fact, Section, section
 from kgops.workloads.plan import DiskUse
 from kgops.workloads.registry import workload_of
 
 _MIB = 1 << 20
 _LEAST_SHARE = 0.02  # of the disk; smaller parts are not named
-ALTERNATING = ("data", "dim")  # to separate adjacent parts
 _TONES: dict[State, str] = {
     "now": "good",
     "empty": "good",
@@ -96,7 +94,7 @@ def facts(planned: Planned, filtering: FilteringPreview | None) -> list[Fact]:
     if suggestion is None:
         return [Fact("memory", f"not predicted: {planned.unknown}"), Fact("disk", disk_text(planned))]
     best = suggestion.best
-    parts = " · ".join(piece.text for piece in part_pieces(suggestion))
+    parts = " · ".join(part_texts(suggestion))
     total = f"{best.estimate.total_mib:,.0f} MiB + {MARGIN:.0%} margin = {best.need_mib:,.0f}: {parts}"
     return [
         Fact("memory", total),
@@ -203,18 +201,10 @@ def options(planned: Planned, *, with_sources: bool = False) -> Section:
     return section((*columns, Column("why", 20, grows=True)), rows)
 
 
-def parts_by_size(suggestion: Suggestion) -> list[Part]:
-    """Parts of the memory estimate, largest first, with the GPU context: the largest part of a small model."""
-    return sorted(suggestion.best.estimate.explain(), key=lambda part: -part.size)
-
-
-def part_pieces(suggestion: Suggestion) -> list[Piece]:
-    """`weights 1,204`: the parts that count, largest first, in the colours of their bar."""
-    return [
-        Piece(f"{part.part} {part.size / _MIB:,.0f}", ALTERNATING[i % 2])
-        for i, part in enumerate(parts_by_size(suggestion))
-        if abs(part.size) >= _MIB / 2
-    ]
+def part_texts(suggestion: Suggestion) -> list[str]:
+    """`weights 1,204`: the parts that count, largest first, with the GPU context."""
+    parts = sorted(suggestion.best.estimate.explain(), key=lambda part: -part.size)
+    return [f"{part.part} {part.size / _MIB:,.0f}" for part in parts if abs(part.size) >= _MIB / 2]
 
 
 def memory(suggestion: Suggestion) -> Section:

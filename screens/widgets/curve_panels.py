@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.text import one_line
 from kgops.present.areas import EIGHTHS, Values, area, level_of, spread_over, toned
+from kgops.present.axes import FROM_ZERO
 from kgops.present.formats import fitted, padded, width_of
 from kgops.present.rows import BLANK, Piece, Row, beside, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 
 _HEIGHT, _HIGHEST = 5, 16  # lines of a chart
-_FROM_ZERO = ("_mib", "_per_s")
 _AXIS = 8
 _NARROWEST = 34
 _AROUND = 2  # lines of a panel that are no chart
@@ -149,7 +149,7 @@ def _panel(
     curve = detail.drawn(curve)
     numbers = [bucket.mean for bucket in curve.buckets if bucket.mean is not None]
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 0.0)
-    if curve.name.endswith(_FROM_ZERO):
+    if curve.name.endswith(FROM_ZERO):
         low, high = min(low, 0.0), max(high, 1e-9)
     levels, _ = memory_levels(detail.estimate_mib(curve.name), detail.limit_mib(curve.name), high)
     if levels:
@@ -170,7 +170,7 @@ def _panel(
         label = tick_label(short_amount(ticks[y]), ticks[y], _AXIS) if y in ticks else ""
         axis = Piece(f"{label:>{_AXIS}} ", "dim")
         grid = _GRID if y in ticks and 0 < y < height - 1 else " "
-        cells = toned(line, lines[y - 1] if y else "")
+        cells = toned(line, y, height)
         drawn = _across(cells, *at[y], named) if y in at else _above(cells, grid)
         out.append([axis, *drawn])
     return [*out, x_axis.labels(_AXIS + 1, inner)]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kgops.present.areas import Values
 from kgops.present.rows import Piece, joined
+from kgops.present.terminals import colours_of_terminal
 from screens.widgets.curve_panels import braille
 
 _BLANK = 0x2800
@@ -71,12 +72,13 @@ def _cell(
 
 
 def _sign_positions(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Positions of the letters: at the end of each curve and twice before, in different columns if possible."""
+    """Positions of the letters, in different columns if possible: at the end of each curve, and twice before where
+    colours do not tell curves apart."""
     taken: dict[tuple[int, int], int] = {}
     width = len(drawn[0][0]) if drawn else 0
     count = max(len(order), 1)
     for i in order:
-        for third in (3, 2, 1):
+        for third in (3,) if colours_of_terminal() != "none" else (3, 2, 1):
             start = width * third // 3 - 1 - (0 if third == 3 else (i * width) // (3 * count))
             position = _free(drawn[i], start, width * (third - 1) // 3, taken)
             if position is not None:
