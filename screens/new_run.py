@@ -32,7 +32,7 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kgops.hosts.registry import Host
     from kgops.jobs.job import Job
@@ -112,12 +112,12 @@ class NewRun(RunScreenBase):
 
     def title_row(self, width: int) -> Row:
         what = "what-if: cannot be started, this machine has no such GPU" if is_what_if(self._draft) else ""
-        body = self.query_one("#body", Lines)
+        body = self._body
         below = round(body.max_scroll_y - body.scroll_y)
         return title("new run", f"↓ {below} more" if below > 0 else "", width, Piece(what, "dim"))
 
     def draw(self) -> None:
-        body = self.query_one("#body", Lines)
+        body = self._body
         width = body.room
         answer = self._answer
         there = None if answer is None or answer.sent is None else answer.draft.where
@@ -201,10 +201,9 @@ class NewRun(RunScreenBase):
         def filled(text: str) -> None:
             self._change(self._draft.with_field(field.name, text))
 
-        named = new_run_page.known_values(self._offers, field.name)
-        complete = partial(completions, named=named) if field.name in _PATHS else None
-        question = f"{field.label}: {field.help}"
-        self.kgops.prompt(question, filled, self._draft.text(field.name), complete, accepts_empty=True)
+        named = new_run_page.known_values(self._offers, field.name) or field.choices
+        complete = completions if field.name in _PATHS else _beginning
+        self._body.enter(field.name, self._draft.text(field.name), filled, partial(complete, named=named))
 
     def _edit_option(self, option: Option) -> None:
         def filled(text: str) -> None:
@@ -216,8 +215,7 @@ class NewRun(RunScreenBase):
             self._change(self._draft.with_option(option.name, value))
 
         now = self._draft.options.get(option.name)
-        question = f"{option.name}: {option.help}"
-        self.kgops.prompt(question, filled, "" if now is None else word_of(now), accepts_empty=True)
+        self._body.enter(option.name, "" if now is None else word_of(now), filled)
 
     def action_copy(self) -> None:
         command = self._command if self._is_current else None
@@ -240,7 +238,11 @@ class NewRun(RunScreenBase):
     @property
     def _key(self) -> object:
         """Of the row under the cursor."""
-        return self.query_one("#body", Lines).key
+        return self._body.key
+
+    @property
+    def _body(self) -> Choices:
+        return self.query_one("#body", Choices)
 
     def action_start(self) -> None:
         self._begin(force=False)
@@ -384,6 +386,10 @@ class NewRun(RunScreenBase):
 def _problem(answer: Answer) -> str | None:
     """Why the run cannot start, even forced."""
     return answer.impossible if answer.trouble is None else answer.trouble.message
+
+
+def _beginning(text: str, *, named: Sequence[str]) -> list[str]:
+    return [name for name in named if name.lower().startswith(text.lower())]
 
 
 DataKey = tuple[str, ...]

@@ -180,8 +180,7 @@ class Predictions(RunScreenBase):
                 self.action_edit()
 
         now: str = getattr(self._question, field)
-        question = f"{field}: a name, a label or an id"
-        self.kgops.prompt(question, filled, now, partial(completions, names=names), accepts_empty=True)
+        self.query_one("#body", Choices).enter(key, now, filled, partial(completions, names=names))
 
     def _warn_of_unknown(self, name: str, names: Sequence[str]) -> None:
         """A label or an id may be meant, which are not listed here: asking checks the name before a run starts."""
@@ -268,7 +267,9 @@ def _question_rows(question: Question, width: int) -> list[Row]:
     rows = [text_row("QUESTION", width, "head")]
     for key, label, value in values:
         room = width - 12
-        text = padded(fitted(one_line(value or "⏎ to type a name"), room), min(room, _FIELD))
+        text = padded(
+            fitted(one_line(value or "⏎ to type a name, a label or an id"), room), min(room, _FIELD)
+        )
         tone = "strong" if key == "asked" else "field"
         rows.append(row([Piece(f"{label:<8}", "dim"), Piece(text, tone)], key=key))
     return rows

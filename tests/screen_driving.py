@@ -9,6 +9,7 @@ from pathlib import Path
 
 from driving import patience
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from kgops.settings import Home
 from screens.app import KgopsApp
@@ -84,6 +85,19 @@ class Seen:
 
     async def until_shows(self, *texts: str) -> None:
         await self.until(lambda: all(text in self.text for text in texts), f"{texts}")
+
+    async def until_typing(self, key: str | None = None) -> None:
+        """In the row with this key."""
+        await self.until(
+            lambda: (
+                isinstance(self.app.focused, Input)
+                and key in (None, self.app.screen_stack[-2].query_one("#body", Lines).key)
+            ),
+            "a field to type in",
+        )
+
+    async def until_typed(self) -> None:
+        await self.until(lambda: not isinstance(self.app.focused, Input), "the end of typing")
 
     async def until_gone(self, text: str) -> None:
         await self.until(lambda: text not in self.text, f"{text!r} to go")

@@ -19,6 +19,7 @@ from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from textual import events
+    from textual.geometry import Region
     from textual.widgets import Input
 
     from screens.widgets.text_line import TypedText
@@ -171,9 +172,32 @@ class Prompt(Dialog[str | None]):
     async def _matches(self, text: str) -> list[str]:
         return await asyncio.to_thread(self._complete, text) if self._complete is not None else []
 
+    @property
+    def room(self) -> int:
+        return min(self.app.size.width, _WIDEST) - _EDGES
+
     def _show(self, matches: list[str]) -> None:
-        width = min(self.app.size.width, _WIDEST) - _EDGES
+        width = self.room
         rows = [text_row(text, width) for text in matches[:_MATCHES]]
         if len(matches) > _MATCHES:
             rows[-1] = text_row(f"and {len(matches) - _MATCHES + 1:,} more; tab completes", width, "dim")
         self.put("#matches", rows)
+
+
+class FieldEntry(Prompt):
+    """In the place of a field, with what its text can become below."""
+
+    def __init__(
+        self, place: Callable[[], Region], text: str, complete: Callable[[str], list[str]] | None
+    ) -> None:
+        super().__init__("", text, complete, accepts_empty=True)
+        self._place = place
+
+    @property
+    def room(self) -> int:
+        return self._place().width
+
+    def ask(self) -> None:
+        place, box = self._place(), self.query_one("#box").styles
+        box.width, box.offset = place.width, (place.x, place.y)
+        self.put("#question", [])

@@ -20,11 +20,11 @@ async def opened(seen: Seen) -> NewRun:
 async def write(seen: Seen, key: str, text: str) -> None:
     await seen.go_to(key)
     await seen.press("enter")
-    await seen.until_shows("· esc")
+    await seen.until_typing()
     for char in ("ctrl+u", *text):
         await seen.press({" ": "space", "/": "slash", ".": "full_stop", "-": "minus"}.get(char, char))
     await seen.press("enter")
-    await seen.until_gone("· esc")
+    await seen.until_typed()
 
 
 async def turn(seen: Seen, key: str, until: str, *, by: str = "right", most: int = 30) -> None:
@@ -142,7 +142,7 @@ async def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tm
         await opened(seen)
         await seen.go_to("data")
         await seen.press("enter")
-        await seen.until_shows("esc cancels")
+        await seen.until_typing()
         await seen.press("ctrl+u")
         for char in f"{tmp_path}/graphs/r":
             await seen.press({"/": "slash", "-": "minus", "_": "underscore"}.get(char, char))

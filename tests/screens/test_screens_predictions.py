@@ -47,14 +47,14 @@ async def asks(seen: Seen, entity: str, relation: str, *, is_known: bool = True)
     await seen.press("enter")
     await types(seen, "entity", entity)
     if not is_known:
-        await seen.until_gone("esc cancels")
+        await seen.until_typed()
         await seen.press("down", "enter")
     await types(seen, "relation", relation)
-    await seen.until_gone("esc cancels")
+    await seen.until_typed()
 
 
 async def types(seen: Seen, field: str, text: str) -> None:
-    await seen.until_shows(f"{field}: a name")
+    await seen.until_typing(field)
     await seen.type(text)
     await seen.press("tab", "enter")
 
@@ -159,7 +159,7 @@ async def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
     async with open_screens(trained_home) as seen:
         await asks(seen, "MONDO:22", "treats", is_known=False)
         await seen.press("enter")
-        await seen.until_shows("esc cancels")
+        await seen.until_typing()
         await seen.type("x")
         await seen.press("enter")
         await seen.until_shows("no name is 'treatsx'")
