@@ -109,7 +109,7 @@ async def open_screens(
 ) -> AsyncIterator[Seen]:
     """The screens on this home, for a test that awaits what they show."""
     app = KgopsApp(Home(home), unicode=unicode)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, tooltips=True) as pilot:
         yield Seen(app, pilot)
 
 

@@ -17,6 +17,7 @@ from textual.widget import Widget
 from kgops.present.formats import drawn, width_of
 from kgops.present.rows import BLANK, Piece, Row
 from screens.symbols import painted
+from screens.tips import tip_of
 from screens.widgets.boxes import EDGES, boxed, has_panels
 
 if TYPE_CHECKING:
@@ -233,6 +234,13 @@ class Lines(ScrollView):
         if row.key == self.key:
             self.post_message(self.Chosen(row.key))
         self.point_at(row.key)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        left, texts = event.x, (piece.text for piece in _at(self.rows, event.y + round(self.scroll_y)).pieces)
+        there = next((text for text in texts if (left := left - width_of(text)) < 0), "")
+        tip = tip_of(there.strip(" ▼▲"))
+        if tip != self.tooltip:
+            self.tooltip = tip
 
     def _scroll_by(self, lines: int) -> None:
         self._go_to(min(max(self.scroll_y + lines, 0), self.max_scroll_y))

@@ -122,6 +122,24 @@ async def test_a_second_click_on_a_run_opens_it_and_one_on_the_footer_is_the_key
         await seen.until_shows("KEYS HERE")
 
 
+async def test_a_mouse_over_a_heading_or_an_option_shows_what_it_means(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    async with open_screens(run_cli.home, (160, 50)) as seen:
+        await seen.until_shows("peak or reason")
+        lines = seen.app.screen.query_one("#body", Lines)
+        for text, meaning in (
+            ("peak or reason", "highest memory, measured"),
+            ("grad_clip", "Largest norm of the"),
+        ):
+            if text == "grad_clip":
+                await seen.press("n")
+                await seen.until_shows(text, "kgops train")
+                lines = seen.app.screen.query_one("#body", Lines)
+            y = next(y for y in range(lines.size.height) if text in lines.render_line(y).text)
+            await seen.pilot.hover("#body", offset=(lines.render_line(y).text.index(text), y))
+            await seen.until_shows(meaning)
+
+
 async def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
     async with open_screens(run_cli.home, (80, 24)) as seen:
