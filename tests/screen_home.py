@@ -115,20 +115,42 @@ def _nations(conn: Connection, home: Path, number: int, *, batch: int, mrr: floa
     reports.record_result(conn, number, files, metrics)
 
 
+_FOUND = """
+0.7518 burma intergovorgs indonesia
+0.4402 china embassy indonesia
+0.3127 india ngo indonesia
+0.2884 burma embassy china
+0.2761 netherlands ngo indonesia
+0.2433 burma treaties india
+0.2105 india intergovorgs indonesia
+0.1987 china ngo burma
+0.1640 egypt intergovorgs india
+0.1312 uk ngoorgs3 netherlands
+0.1290 poland economicaid burma
+0.1177 burma reldiplomacy india
+0.0948 indonesia treaties usa
+0.0611 ussr exports indonesia
+-0.0502 jordan intergovorgs egypt
+-0.0733 israel embassy burma
+-0.0911 usa militaryalliance uk
+-0.1204 brazil ngo cuba
+-0.1486 netherlands treaties uk
+-0.2213 burma negativebehavior india
+-0.3120 ussr embassy china
+-0.5014 uk embassy china
+"""
+
+
 def _tracing(conn: Connection, home: Path) -> None:
     begun = NOW - 3 * _DAY
     job = {"workload": "tracin", "tracin": {"dataset": "nations", "run": 2, "top_k": 50}}
     _begin(conn, home, 3, "tracin", "nations", begun, job, gpu=_T4[1], predicted=880.0)
-    found = (
-        ("burma", "intergovorgs", "indonesia", 0.7518),
-        ("china", "embassy", "indonesia", 0.4402),
-        ("india", "ngo", "indonesia", 0.3127),
-        ("indonesia", "treaties", "usa", 0.0948),
-        ("burma", "negativebehavior", "india", -0.2213),
-        ("uk", "embassy", "china", -0.5014),
+    scored = [line.split() for line in _FOUND.strip().splitlines()]
+    ranks = [*range(1, 15), *range(-8, 0)]
+    one = tuple(
+        Influence(1, rank, h, r, t, float(score))
+        for rank, (score, h, r, t) in zip(ranks, scored, strict=True)
     )
-    ranked = zip((1, 2, 3, 4, -2, -1), found, strict=True)
-    one = tuple(Influence(1, rank, *triple) for rank, triple in ranked)
     names = {"burma": "Myanmar", "intergovorgs": "meets in organisations", "usa": "United States"}
     traced = [
         TestTriple(1, "burma", "ngo", "indonesia", 1592, None, one, names),
