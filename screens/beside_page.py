@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 
 _MOST_WHY, _MOST_OPTIONS = 4, 8  # lines
 _LEAST_LOG, _MOST_OF_LINE = 3, 3
+_AROUND = 8  # lines of panels, of blanks between them, and of a chart that are neither rows nor curve
+_WIDEST = 100  # columns; wider tables are hard to follow
 
 
 def rows(glance: Glance, width: int, height: int) -> list[Row]:
-    """The end of the log fills what the other sections leave."""
-    chart_height = min(max(height // (5 if glance.log else 3), 5), 12)
-    sections = [
-        _state(glance, width),
-        main_panel(glance.detail, width, chart_height),
-        _options(glance, width),
-    ]
-    out = stacked(sections)
+    """The end of the log, or else the curve, fills what the other sections leave."""
+    state, options = _state(glance, width), _options(glance, width)
+    left = height // 5 if glance.log else height - len(state) - len(options) - _AROUND
+    out = stacked((state, main_panel(glance.detail, width, min(max(left, 5), 40)), options))
     room = max(height - len(out) - 2, _LEAST_LOG)
     return [*out, *([BLANK, *_log(glance, width, room)] if glance.log else [])][:height]
 
@@ -84,7 +82,7 @@ def _options(glance: Glance, width: int) -> list[Row]:
     head = text_row(f"OPTIONS that differ from {of}", width, "head")
     if not glance.options:
         return [head, text_row("none", width, "dim")]
-    columns = Columns((Column("", 18), Column("", 24, grows=True), Column("", 12)), width)
+    columns = Columns((Column("", 18), Column("", 24, grows=True), Column("", 12)), min(width, _WIDEST))
     shown = [
         columns.row((Piece(one.name, "dim"), Piece(one.value), Piece(one.by, "dim")))
         for one in glance.options[:_MOST_OPTIONS]

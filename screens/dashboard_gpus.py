@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present import gpu_cells, process_columns
-from kgops.present.areas import Values, area, toned
+from kgops.present.areas import Values, dotted_area, toned
 from kgops.present.formats import whole
-from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row
+from kgops.present.gpu_cells import LEGEND, SHORT_LEGEND, gpu_row, pressure
 from kgops.present.gpus import expected_start
 from kgops.present.process_columns import OF_ALL_GPUS
 from kgops.present.rows import Column, Columns, Piece, Row, beside, joined, text_row
@@ -25,9 +25,9 @@ _WHO, _MEMORY_CURVE, _UTIL_CURVE = "who", "MiB, 2 min", "util, 2 min"
 _WIDE = 112  # columns from which the legend is whole
 _ROOMY = 160  # columns
 _LEAST_PROCESSES = 5  # lines
-_LEAST_CHART, _FEWEST, _MOST_CHART = 28, 4, 12  # columns, lines
+_LEAST_CHART, _FEWEST, _MOST_CHART = 28, 4, 24  # columns, lines
 _AXIS = 8
-_TONES = {"▇": "good", "▓": "good-others", "░": "good-reserved"}
+_PARTS = {"▇": "", "▓": "-others", "░": "-reserved"}
 MINUTES = BUCKET_S * KEPT // 60
 
 
@@ -47,21 +47,22 @@ def gpu_rows(state: FeedState, width: int) -> list[Row]:
         return [text_row("GPUS", width, "head"), text_row("the driver reports no GPU", width, "dim")]
     columns = gpu_columns(width)
     start = expected_start_of(state)
-    rows = [Row(tuple(_legend(columns.heading().pieces)))]
+    rows = [Row(tuple(_legend(columns.heading().pieces, state.gpus[0])))]
     for usage in state.gpus:
         rows.append(_gpu(usage, columns, state, start))
         rows += [_gpu(part, columns, state, start) for part in usage.slices]
     return rows
 
 
-def _legend(heads: Sequence[Piece]) -> Iterator[Piece]:
-    """The signs of the memory bar in the colour of one that has room."""
+def _legend(heads: Sequence[Piece], first: GpuUsage) -> Iterator[Piece]:
+    """The signs of the memory bar, in the colour of the first."""
+    tone = pressure(gpu_row(first)).replace("dim", "good")
     for head in heads:
         if not head.text.startswith(SHORT_LEGEND[:1]):
             yield head
             continue
         for text in re.split("([▇▓░])", head.text):
-            yield Piece(text, _TONES.get(text, "dim"))
+            yield Piece(text, tone + _PARTS[text] if text in _PARTS else "dim")
 
 
 def gpu_columns(width: int) -> Columns:
@@ -154,7 +155,7 @@ def gpu_chart(title: str, values: Values, high: float, width: int, height: int) 
     """From zero to the most there can be; each line `width` wide."""
     room = width - _AXIS - 1
     padding: list[float | None] = [None] * (KEPT - len(values))
-    lines = area([*padding, *values], room, height, 0.0, high or 1.0)
+    lines = dotted_area([*padding, *values], room, height, 0.0, high or 1.0)
     labels = [f"{high:,.0f}", *[""] * (height - 2), "0"]
     last = whole(values[-1] if values else None)
     out = [[Piece(f"{title:<{width - len(last)}}"), Piece(last, "strong")]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.drafts import is_what_if
 from kgops.present.formats import fitted, width_of
 from kgops.present.plan_words import suggested
-from kgops.present.rows import BLANK, Piece, Row, joined, row, text_row, text_rows
+from kgops.present.rows import BLANK, Piece, Row, joined, text_row, text_rows
 from kgops.present.what_if import Answer
 from kgops.settings import Home, make_home
 from kgops.workloads.registry import workload_of
@@ -107,7 +107,7 @@ def plan_rows(
         return [BLANK, _plan(Piece(f"{name}{one_line(wrong.message)}", "bad"), width=width), hint]
     planned, placed = answer.planned, answer.placed
     assert planned is not None and placed is not None
-    sentence = text_rows(suggested(planned, filtering) or "", width, "accent")
+    sentence = text_rows(suggested(planned, filtering) or "", width, "strong")
     note, time = _row_note(answer, key, width), _advice_or_time(answer, placed, filtering, width)
     if placed.unused is not None:
         rest = [one for one in (note, time) if one != BLANK]
@@ -180,8 +180,8 @@ def _verdict(answer: Answer, placed: Placement, width: int) -> list[Row]:
 
 
 def _tone_of_run(fit: Fit) -> str:
-    """Amber where almost nothing is left over, and red where it does not fit now."""
-    return "bad" if fit.state in ("later", "never") else "warn" if fit.is_tight else "data"
+    """Amber where almost nothing is left over or it has to wait, and red where it does not fit."""
+    return "bad" if fit.state == "never" else "warn" if fit.is_tight or fit.state == "later" else "data"
 
 
 def _bar(suggestion: Suggestion, tone: str, width: int) -> Row:
@@ -213,18 +213,9 @@ def _parts(suggestion: Suggestion, tone: str, width: int) -> Row:
     ]
     legend = [piece for share in (shares if taken >= 1 else shares[1:]) for piece in share]
     words = [*plan_sections.part_texts(suggestion), f"in {one_line(best.estimate.phase)}"]
-    left = width - sum(width_of(piece.text) for piece in legend)
-    return Row((*legend, *row(_fitting([Piece(text, "dim") for text in words], left)).pieces))
-
-
-def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
-    """From the left; a `…` says that there are others."""
-    every, cut = list(pieces), Piece("…", "dim")
-    for count in range(len(every), 0, -1):
-        fitting = every if count == len(every) else [*every[:count], cut]
-        if sum(width_of(piece.text) + 2 for piece in fitting) - 2 <= width:
-            return fitting
-    return []
+    while words and sum(map(width_of, [piece.text for piece in legend] + words)) + 2 * len(words) > width:
+        words.pop()
+    return Row((*legend, Piece("  ".join(words), "dim")))
 
 
 def _row_note(answer: Answer, key: object, width: int) -> Row:

@@ -134,8 +134,6 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
         tones["field"] = Style(
             color=colours["strong"], bgcolor=colours["track" if back == colours["back"] else "done"]
         )
-        tones["area-warn"] = Style(color=colours["warn"], bgcolor=colours["area"])
-        tones["area-text"] = Style(color=colours["strong"], bgcolor=colours["area"])
         tones["done"] = Style(color=colours["strong"], bgcolor=colours["done"])
         tones["track"] = Style(color=colours["text"], bgcolor=colours["track"])
         tones["tab"] = Style(color=colours["strong"], bgcolor=colours["cursor"], bold=True)

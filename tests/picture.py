@@ -5,6 +5,7 @@ GPUs are those of the stand-in for NVIDIA's library: their names say that they a
 """
 
 import asyncio
+import html
 import os
 import platform
 import re
@@ -145,6 +146,10 @@ def _without_blanks_around(text: re.Match[str]) -> str:
     kept = words[led.end() if led else 0 :]
     before = (len(words) - len(kept)) // len("&#160;")
     after = len(re.search("(?:&#160;)*$", kept)[0]) // len("&#160;")  # type: ignore[index]  # it always matches
+    if any("⠀" < char <= "⣿" for char in kept):  # another font has these, of another width
+        count = len(html.unescape(kept)) - after
+        places = " ".join(f"{x + (before + i) * CELL:.1f}" for i in range(count))
+        return f'x="{places}"{y}>{kept[: len(kept) - after * 6]}'
     length = float(text[3]) - (before + after) * CELL
     return f'x="{x + before * CELL:.1f}"{y} textLength="{length:.1f}">{kept[: len(kept) - after * 6]}'
 

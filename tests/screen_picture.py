@@ -16,8 +16,6 @@ _LETTERS = {
     "accent": "a",
     "data": "c",
     "field": "f",
-    "area-warn": "v",
-    "area-text": "u",
     "good": "g",
     "warn": "w",
     "bad": "b",
@@ -32,9 +30,7 @@ _LETTERS = {
     "track": "k",
     "tab": "n",
 }
-_LEGEND = " ".join(
-    f"{letter}={tone}" for tone, letter in {**_LETTERS, "area-warn": "v", "area-text": "u"}.items()
-)
+_LEGEND = " ".join(f"{letter}={tone}" for tone, letter in _LETTERS.items())
 _BETWEEN = f"~~~ {_LEGEND}; capitals and _ under the cursor, ? of no theme"
 
 

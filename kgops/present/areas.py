@@ -1,4 +1,4 @@
-"""Filled curves from eighths of a cell, small ones and those of several lines."""
+"""Filled curves: small ones from eighths of a cell, and those of several lines from braille."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from kgops.jobs.numbers import line_between, mean, share_between
 
 Values = Sequence[float | None]
 
-EIGHTHS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = "▁▂▃▄▅▆▇█"
+BRAILLE, ALL_DOTS = 0x2800, "⣿"
+LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)  # of a cell, from the bottom
+RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
 _HEIGHTS = ("data", "area-high", "area-low", "area")
 
 
@@ -17,18 +20,30 @@ def small_area(values: Values, width: int, low: float | None = None, high: float
     known = [value for value in values if value is not None]
     if not known:
         return " " * width
-    return area(values, width, 1, min(known) if low is None else low, max(known) if high is None else high)[0]
+    low, high = min(known) if low is None else low, max(known) if high is None else high
+    spread = spread_over(values, width)
+    return "".join(" " if value is None else _EIGHTHS[level_of(value, low, high, 8)] for value in spread)
 
 
-def area(values: Values, width: int, height: int, low: float, high: float) -> list[str]:
-    """`height` lines, top first. The lowest value fills an eighth: what is there is seen."""
+def dotted_area(values: Values, width: int, height: int, low: float, high: float) -> list[str]:
+    """`height` lines, top first, of cells with two columns of four dots. The lowest value fills one: what is there is
+    seen."""
     levels = [
-        0 if value is None else level_of(value, low, high, 8 * height) + 1
-        for value in spread_over(values, width)
+        0 if value is None else level_of(value, low, high, 4 * height) + 1
+        for value in spread_over(values, 2 * width)
     ]
     return [
-        "".join(EIGHTHS[min(max(level - 8 * y, 0), 8)] for level in levels) for y in reversed(range(height))
+        "".join(
+            _cell(left - 4 * y, right - 4 * y) for left, right in zip(levels[::2], levels[1::2], strict=True)
+        )
+        for y in reversed(range(height))
     ]
+
+
+def _cell(left: int, right: int) -> str:
+    """Filled up to so many dots in each column."""
+    dots = sum(LEFT_DOTS[: max(left, 0)]) + sum(RIGHT_DOTS[: max(right, 0)])
+    return chr(BRAILLE + dots) if dots else " "
 
 
 def toned(line: str, y: int, height: int) -> list[tuple[str, str]]:

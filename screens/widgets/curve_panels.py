@@ -6,15 +6,22 @@ from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.present.areas import EIGHTHS, Values, area, level_of, spread_over, toned
+from kgops.present.areas import (
+    ALL_DOTS,
+    BRAILLE,
+    LEFT_DOTS,
+    RIGHT_DOTS,
+    Values,
+    dotted_area,
+    level_of,
+    spread_over,
+    toned,
+)
 from kgops.present.axes import FROM_ZERO
 from kgops.present.formats import fitted, padded, width_of
 from kgops.present.rows import BLANK, Piece, Row, beside, joined, text_row
 from kgops.present.wording import short_amount, short_reported, tick_label
 from screens.widgets.chart_axis import XAxis
-
-_LEFT = (0x40, 0x04, 0x02, 0x01)  # dots of the left column, from the bottom
-_RIGHT = (0x80, 0x20, 0x10, 0x08)
 
 
 def braille(values: Values, width: int, height: int, low: float, high: float) -> list[str]:
@@ -30,9 +37,9 @@ def braille(values: Values, width: int, height: int, low: float, high: float) ->
         start = level if before is None else before + (before < level) - (before > level)
         for at in range(min(start, level), max(start, level) + 1):
             line, dot = divmod(at, 4)
-            grid[height - 1 - line][x // 2] |= (_RIGHT if x % 2 else _LEFT)[dot]
+            grid[height - 1 - line][x // 2] |= (RIGHT_DOTS if x % 2 else LEFT_DOTS)[dot]
         before = level
-    return ["".join(chr(0x2800 + dots) if dots else " " for dots in line) for line in grid]
+    return ["".join(chr(BRAILLE + dots) if dots else " " for dots in line) for line in grid]
 
 
 if TYPE_CHECKING:
@@ -156,13 +163,11 @@ def _panel(
         high = max(high, *(level.mib for level in levels))
     inner = width - _AXIS - 1
     x_axis = XAxis(curve, detail.run)
-    values = x_axis.values(inner)
-    lines = area(values, inner, height, low, high)
+    lines = dotted_area(x_axis.values(2 * inner), inner, height, low, high)
     heading, named = _heading(curve, levels, width, number, marked)
     at = {}
     for one in reversed(levels):
-        up, eighth = divmod(level_of(one.mib, low, high, 8 * height), 8)
-        at[height - 1 - up] = one, eighth + 1
+        at[height - 1 - level_of(one.mib, low, high, height)] = one
     ticks = {height - 1: low, height // 2: high - (high - low) * (2 * (height // 2) + 1) / (2 * height)}
     ticks = {0: high, **(ticks if high > low else {})}
     out = [heading]
@@ -171,7 +176,7 @@ def _panel(
         axis = Piece(f"{label:>{_AXIS}} ", "dim")
         grid = _GRID if y in ticks and 0 < y < height - 1 else " "
         cells = toned(line, y, height)
-        drawn = _across(cells, *at[y], named) if y in at else _above(cells, grid)
+        drawn = _across(cells, at[y], named) if y in at else _above(cells, grid)
         out.append([axis, *drawn])
     return [*out, x_axis.labels(_AXIS + 1, inner)]
 
@@ -230,15 +235,10 @@ def _words(name: str) -> str:
     return " ".join("GPU" if word == "gpu" else word for word in one_line(name).split("_"))
 
 
-def _across(
-    cells: Iterable[tuple[str, str]], level: Level, eighth: int, named: Container[Level]
-) -> list[Piece]:
-    """Draws a level's line through full cells; a cell in part filled hides it from the `eighth` on."""
+def _across(cells: Iterable[tuple[str, str]], level: Level, named: Container[Level]) -> list[Piece]:
+    """Draws a level's line above the curve and through it; where the curve ends in this line, it hides the level."""
     drawn = [
-        (char, tone)
-        if eighth <= EIGHTHS.index(char) < len(EIGHTHS) - 1
-        else (level.sign, f"area-{level.tone}" if char == "█" else level.tone)
-        for char, tone in cells
+        (char, tone) if char not in (" ", ALL_DOTS) else (level.sign, level.tone) for char, tone in cells
     ]
     name = "" if level in named else f"{level.sign} {level.name} "
     drawn[: len(name)] = [(char, level.tone) for char in name]

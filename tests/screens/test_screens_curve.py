@@ -10,7 +10,7 @@ from records import FORECAST, add
 from rich.segment import Segment
 from textual.color import Color
 
-from kgops.present.areas import area, small_area, spread_over
+from kgops.present.areas import dotted_area, small_area, spread_over
 from kgops.present.rows import Row
 from kgops.present.run_detail import RunDetail, read_run_detail
 from kgops.present.terminals import in_ascii
@@ -74,18 +74,18 @@ def test_an_area_is_as_high_as_each_value(width: int, height: int, count: int) -
     rng = random.Random(width * 1000 + height * 10 + count)
     values = [rng.uniform(-5, 5) for _ in range(count)]
     low, high = min(values), max(values)
-    lines = area(values, width, height, low, high)
-    for x, value in enumerate(spread_over(values, width)):
+    drawn = dots(dotted_area(values, width, height, low, high))
+    for x, value in enumerate(spread_over(values, 2 * width)):
         assert value is not None
-        eighths = [" ▁▂▃▄▅▆▇█".index(line[x]) for line in reversed(lines)]
-        assert eighths == sorted(eighths, reverse=True)  # no hole below the curve
-        assert sum(0 < one < 8 for one in eighths) <= 1
+        levels = sorted(level for at, level in drawn if at == x)
+        assert levels == [*range(len(levels))]  # no hole below the curve
         if high > low:
-            assert sum(eighths) == min(int((value - low) / (high - low) * 8 * height), 8 * height - 1) + 1
+            assert len(levels) == min(int((value - low) / (high - low) * 4 * height), 4 * height - 1) + 1
 
 
 def test_what_was_not_measured_leaves_a_gap_in_an_area() -> None:
-    assert area([1.0, None, 2.0], 3, 2, 1.0, 2.0) == ["  █", "▁ █"]
+    assert dotted_area([1.0, None, 2.0], 3, 2, 1.0, 2.0) == ["  ⣿", "⣀ ⣿"]
+    assert small_area([1.0, None, 2.0], 3) == "▁ █"
     assert small_area([0.0, 1.0], 2) == "▁█"
     assert small_area([], 5) == small_area([None], 5) == "     "
 

@@ -215,4 +215,4 @@ def test_the_bar_shows_others_memory_and_how_tight_it_is(home: Path, tmp_path: P
     assert "w" in line_with(tight, "fits now")[1] and "g" not in line_with(tight, "fits now")[1]
     assert f"others have {full:,}" in tight
     assert f"{fuller:,} MiB that another user holds" in waits
-    assert "b" in line_with(waits, "▇▇▇▇▇▇▇")[1]
+    assert "w" in line_with(waits, "▇▇▇▇▇▇▇")[1]
