@@ -94,7 +94,7 @@ def can_filter(draft: Draft) -> bool:
 def job_of(draft: Draft) -> Job:
     """The draft as a job. Raises BadField, which names the wrong field."""
     options = {name: v for name, v in draft.options.items() if name in DRAFT_OPTIONS[draft.workload]}
-    if draft.workload == "regress":
+    if WORKLOADS[draft.workload].has_configuration:
         settings, options = _regress(draft, options)
     else:
         settings = _SETTINGS[draft.workload](draft)
