@@ -192,10 +192,8 @@ def _bar(suggestion: Suggestion, tone: str, width: int) -> Row:
     whole = max(taken + need, room or 0.0)
     end = width if room is None else round(min(room / whole, 1.0) * (width - 1))
     cells = [("▓", "other-others")] * min(round(taken / whole * (width - 1)), width - 2)
-    reached = taken + suggestion.best.estimate.total_mib
-    cells += [("▇", tone)] * max(
-        round(reached / whole * (width - 1)) - len(cells), 1
-    )  # what is there is seen
+    reached = round((taken + suggestion.best.estimate.total_mib) / whole * (width - 1))
+    cells += [("▇", tone)] * max(reached - len(cells), 1)  # what is there is seen
     cells += [("░", f"{tone}-reserved")] * (round((taken + need) / whole * (width - 1)) - len(cells))
     if room is not None:
         cells += [(" ", "dim")] * (end - len(cells))
@@ -213,7 +211,8 @@ def _parts(suggestion: Suggestion, tone: str, width: int) -> Row:
     ]
     legend = [piece for share in (shares if taken >= 1 else shares[1:]) for piece in share]
     words = [*plan_sections.part_texts(suggestion), f"in {one_line(best.estimate.phase)}"]
-    while words and sum(map(width_of, [piece.text for piece in legend] + words)) + 2 * len(words) > width:
+    left = width - sum(width_of(piece.text) for piece in legend)
+    while words and width_of("  ".join(words)) > left:
         words.pop()
     return Row((*legend, Piece("  ".join(words), "dim")))
 
