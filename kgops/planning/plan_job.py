@@ -241,6 +241,7 @@ def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]
         job.workload,
         shared_out=devices_of(job) != 1,
         trains_again=trains_again(job),
+        ranks_heads=job.settings.get("inverse") is False,
         compiled=asks_to_compile,
         parquet=bool(job.settings.get("parquet")),
     )

@@ -178,9 +178,8 @@ class _Search:
         self.expandable = expandable
         self.entities = job_size.counts.entities
         counts = job_size.counts
-        kind = corrections.process.kind if corrections.process else ""
         triples = counts.train + counts.valid + counts.test
-        self.data = data_bytes(kind, counts.entities, triples)
+        self.data = data_bytes(counts.entities, triples)
         self._predicted: dict[Shape, MemoryEstimate] = {}
 
     def candidate(self, changes: Mapping[str, Any]) -> Candidate | None:

@@ -29,8 +29,7 @@ from kgops.workloads.registry import WORKLOADS
 
 _MIB = 1 << 20
 _ENTITY = 190  # bytes of a label in two tables
-# Bytes that stay after reading and sorting a triple. A training's libraries, loaded later, reuse most of them.
-_TRIPLE, _TRIPLE_OF_TRACIN = 50, 340
+_TRIPLE = 50  # bytes that stay after reading and sorting one
 _NEWEST = 60  # runs of one kind: older ones may be of another kgops or torch
 _FURTHEST = 4.0  # times the bound: beyond it something else was measured
 _QUANTILE = 0.85  # of runs should take no more than predicted, before the margin
@@ -104,17 +103,19 @@ class ProcessModel:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-# For 52 runs measured with AVX-512 and torch for only the CPU, these lines were at most 10 % too low.
+# For 32 runs measured with AVX-512 and torch's CPU build, these lines were at most 7 % too low.
 _START = 250.0
-_BOUND = _Line(68.0, 1.08)
+_BOUND = _Line(46.0, 1.06)
 _BOUNDS = {
-    "tracin": _Line(50.0, 1.15),
+    "tracin": _Line(42.0, 1.15),
     "predict": _Line(50.0, 1.15),
-    "regress": _Line(270.0, 1.15),
+    "regress": _Line(225.0, 1.15),
 }
 _KERNELS = 45.0  # MiB that TracIn's products keep where oneDNN makes a kernel for each shape
 _COMPILED = "compiled"
 _COMPILER = 150.0  # MiB that torch.compile takes once it is loaded, with what it makes
+_RANKS_HEADS = "ranks heads"  # by all entities, without inverse relations
+_RANKING = 30.0  # MiB that encoding all of them leaves
 _TRAINS_AGAIN = "trains again"  # a worker whose own work is another
 _BOUND_AGAIN = _Line(_BOUND.constant, 1.15)  # it uses a training's libraries as well
 
@@ -124,12 +125,14 @@ def kind_of(
     *,
     shared_out: bool = False,
     trains_again: bool = False,
+    ranks_heads: bool = False,
     compiled: bool = False,
     parquet: bool = False,
 ) -> str:
     """Workers of one kind import the same and work alike; with `parquet`, pyarrow."""
     how = (
         _TRAINS_AGAIN if trains_again else None,
+        _RANKS_HEADS if ranks_heads else None,
         "shared out" if shared_out else None,
         _COMPILED if compiled else None,
         "parquet" if parquet else None,
@@ -142,9 +145,9 @@ def _imports_of(kind: str) -> str:
     return next((base for base in _BOUNDS if kind == base or kind.startswith(f"{base} ")), kind)
 
 
-def data_bytes(kind: str, entities: int, triples: int) -> int:
+def data_bytes(entities: int, triples: int) -> int:
     """Labels and Python's objects of a graph."""
-    return _ENTITY * entities + (_TRIPLE_OF_TRACIN if kind.startswith("tracin") else _TRIPLE) * triples
+    return _ENTITY * entities + _TRIPLE * triples
 
 
 def learn_process(kind: str, seen: Iterable[Seen], start_mib: float | None = None) -> ProcessModel:
@@ -156,6 +159,8 @@ def learn_process(kind: str, seen: Iterable[Seen], start_mib: float | None = Non
     bound = _BOUND_AGAIN if _TRAINS_AGAIN in kind else _BOUNDS.get(base, _BOUND)
     if kind.endswith(f" {_COMPILED}"):
         bound = bound._replace(constant=bound.constant + _COMPILER)
+    if _RANKS_HEADS in kind:
+        bound = bound._replace(constant=bound.constant + _RANKING)
     if base == "tracin" and onednn_is_wider():
         bound = bound._replace(constant=bound.constant + _KERNELS)
     alike = [one for one in seen if _imports_of(one.kind) == base and one.peak > one.start > 0]
