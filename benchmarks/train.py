@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
             continue
         begun = time.perf_counter()
         given = ["--data", str(data / graph)] if isinstance(graph, str) else ["--entities", str(graph)]
-        given += ["--batch-size", str(batch), "--json", *(["--quick"] if args.quick else [])]
+        given += ["--batch-size", str(batch), *(["--quick"] if args.quick else [])]
         lines += _step(key, subject, given, targets)
         print(f"{subject}: {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
     code = finish(lines, COMMAND + f" --data {data}" + (" --quick" if args.quick else ""), keep=args.store)

@@ -1,16 +1,13 @@
-"""Benchmark of one ConvE training step: kgops', PyKEEN's and the bare arithmetic, in one process.
+"""One ConvE training step of kgops, of PyKEEN and of bare arithmetic, in one process: JSON for `benchmarks.train`.
 
-    python -m benchmarks.train_step --data DIR [--quick]
-
-Step times vary with machine and load, so the result is a ratio: contenders alternate, each round gives one ratio to
-kgops' step, and the median over rounds is shown.
+Step times vary with machine and load, so the result is a ratio: contenders alternate, and each round gives one ratio to
+kgops' step.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -148,16 +145,13 @@ class Contender:
 
 @dataclass(frozen=True)
 class Row:
-    """`times_ours` is time per sample over kgops' time; `least` and `most` are over the rounds."""
+    """`ratios` are times per sample over kgops' time, one for each round."""
 
     name: str
     samples: int
     best_ms: float
-    times_ours: float
-    least: float
-    most: float
     peak_mib: float | None
-    ratios: tuple[float, ...] = ()
+    ratios: tuple[float, ...]
 
 
 def measure(contenders: list[Contender], rounds: int) -> list[Row]:
@@ -175,10 +169,8 @@ def measure(contenders: list[Contender], rounds: int) -> list[Row]:
     rows = []
     for c in contenders:
         pairs = zip(times[c.name], times[ours.name], strict=True)
-        ratios = [(a / c.samples) / (b / ours.samples) for a, b in pairs]
-        middle = statistics.median(ratios)
-        best = 1e3 * min(times[c.name])
-        rows.append(Row(c.name, c.samples, best, middle, min(ratios), max(ratios), c.peak_mib, tuple(ratios)))
+        ratios = tuple((a / c.samples) / (b / ours.samples) for a, b in pairs)
+        rows.append(Row(c.name, c.samples, 1e3 * min(times[c.name]), c.peak_mib, ratios))
     return rows
 
 
@@ -227,33 +219,20 @@ def pykeen_step(
     return contender
 
 
-def table(rows: list[Row]) -> str:
-    lines = [f"{'':36} {'batch':>6} {'best ms':>9} {'x ours':>8} {'least':>7} {'most':>7} {'MiB above':>10}"]
-    for r in rows:
-        peak = "n/a" if r.peak_mib is None else f"{r.peak_mib:,.0f}"
-        lines.append(
-            f"{r.name:36} {r.samples:6} {r.best_ms:9.1f} {r.times_ours:8.2f} {r.least:7.2f} {r.most:7.2f} {peak:>10}"
-        )
-    return "\n".join(lines)
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train_step", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--data", type=Path, help="folder with train.txt")
     what.add_argument("--entities", type=int, help="entities of a synthetic graph")
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="three rounds, PyKEEN as shipped at batch 16")
     parser.add_argument("--ours-only", action="store_true", help="without PyKEEN and the floor")
     parser.add_argument("--without-shipped", action="store_true", help="without PyKEEN as shipped")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args(argv)
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)
     graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
     config = ConvEConfig(graph.num_entities, graph.num_relations)
-    batch, rounds = args.batch_size, 3 if args.quick else args.rounds
+    batch, rounds = args.batch_size, 3 if args.quick else 9
     contenders = [our_step(graph, config, batch, torch.float32, "kgops, float32")]
     contenders.append(our_step(graph, config, batch, torch.bfloat16, "kgops, bfloat16"))
     if not args.ours_only:
@@ -267,13 +246,7 @@ def main(argv: list[str] | None = None) -> int:
         small = max(2, min(batch, fits, 16 if args.quick else batch))
         shipped = pykeen_step(graph, config, small, patched=False, with_peak=small == batch)
         rows += measure([contenders[0], shipped], 3)[1:]
-    if args.json:
-        print(json.dumps([asdict(row) for row in rows]))
-        return 0
-    print(f"{graph.num_entities:,} entities, d = {config.embedding_dim}, {torch.get_num_threads()} thread(s)")
-    print(table(rows))
-    print("x ours: time per sample over ours, median of the rounds. MiB above: peak live bytes of torch's")
-    print("CPU allocator during a step (its profiler's record), without weights, gradients and optimizer.")
+    print(json.dumps([asdict(row) for row in rows]))
     return 0
 
 
