@@ -42,12 +42,10 @@ SECTIONS = (
     Section(
         "Process memory on the CPU",
         "python -m benchmarks.memory --data DIR --store",
-        "python -m benchmarks.memory",
+        "benchmarks.memory",
         is_quick=False,
     ),
-    Section(
-        "Regression quality", "python -m benchmarks.regress --quick --store", "python -m benchmarks.regress"
-    ),
+    Section("Regression quality", "python -m benchmarks.regress --quick --store", "benchmarks.regress"),
     Section(
         "Training against PyKEEN",
         "python -m benchmarks.train --quick --store --only 'batch 256' --data DIR",
@@ -56,22 +54,22 @@ SECTIONS = (
     Section(
         "TracIn against other methods",
         "python -m benchmarks.tracin --quick --store --losses target --data DIR/fb15k-237",
-        "python -m benchmarks.tracin --quick",
+        "benchmarks.tracin --quick",
     ),
     Section(
         "TracIn against a plain pass",
         "python -m benchmarks.tracin --ours-only --store --tests 1 64 512 --data DIR/fb15k-237",
-        "python -m benchmarks.tracin --ours-only",
+        "benchmarks.tracin --ours-only",
     ),
     Section(
         "TracIn of a filtered batch",
         "python -m benchmarks.tracin --batch --store --data DIR/fb15k-237",
-        "python -m benchmarks.tracin --batch",
+        "benchmarks.tracin --batch",
     ),
     Section(
         "TracIn of all training triples and all tests",
         "python -m benchmarks.tracin --full 1 --threads 2 --store --data DIR/fb15k-237",
-        "python -m benchmarks.tracin --full",
+        "benchmarks.tracin --full",
         is_quick=False,
     ),
     Section("Predictions", "python -m benchmarks.predict --store --data DIR/fb15k-237", "benchmarks.predict"),

@@ -8,7 +8,6 @@ Variants are interleaved in one process. Without PyKEEN its values are n/a; with
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import json
@@ -22,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.entry import run
-from benchmarks.measure import Line, Silent, store, table
+from benchmarks.measure import Line, Silent, arguments, finish
 from benchmarks.train_step import Contender, PykeenStep, measure
 from kgops.experiments.fingerprint import fingerprint
 from kgops.gpus.facts import cuda_problem
@@ -38,7 +37,6 @@ from kgops.maths.trials.train_step import forever, synthetic
 from kgops.workloads.graphs.counts import counted_table
 from kgops.workloads.train.models import ConvEConfig
 
-COMMAND = "python -m benchmarks.gpu"
 MIB = 2**20
 STEPS = 20  # steps per timing: synchronising with a GPU takes longer than a step
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -52,13 +50,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser = arguments("gpu", __doc__)
     parser.add_argument("--data", type=Path, help="folder with the train.txt of FB15k-237")
     parser.add_argument("--quick", action="store_true", help="three rounds")
     parser.add_argument(
         "--seconds", type=finite_number, default=280, help="skip benchmarks that would start later than this"
     )
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print(f"no GPU to measure: torch {torch.__version__} sees no CUDA device{_why_no_gpu()}")
@@ -89,14 +86,11 @@ def main(argv: list[str] | None = None) -> int:
             torch.cuda.empty_cache()
         lines += measured
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    if args.store:
-        store(lines, COMMAND + (f" --data {args.data}" if args.data else ""))
     if find_spec("pykeen") is None:
         troubles.append("PyKEEN: n/a, not installed")
     print("\n".join(troubles))
-    print("\n".join(table(lines)))
-    failed = any(": n/a" not in trouble for trouble in troubles)
-    return 1 if failed or any(line.reached is False for line in lines) else 0
+    code = finish(lines, keep=args.store)
+    return 1 if any(": n/a" not in trouble for trouble in troubles) else code
 
 
 def _why_no_gpu() -> str:

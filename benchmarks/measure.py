@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import shlex
 import statistics
 import sys
 import time
@@ -130,11 +132,22 @@ def quietness() -> str:
     return f"load {load:.2f} on {cores} cores" + ("" if load < 0.5 * cores else " (busy)")
 
 
-def finish(lines: Sequence[Line], command: str, *, keep: bool) -> int:
-    """Prints the table and stores it where wanted; the exit code is 1 if a value misses its target."""
+def arguments(name: str, purpose: str | None) -> argparse.ArgumentParser:
+    """Of the benchmark of this name, whose `finish` may store the values."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=purpose,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
+    return parser
+
+
+def finish(lines: Sequence[Line], *, keep: bool) -> int:
+    """Prints the table and stores it with the typed command where wanted; 1 if a value misses its target, else 0."""
     print(*table(lines), sep="\n")
     if keep:
-        store(lines, command)
+        store(lines, shlex.join(["python", *sys.orig_argv[1:]]))
     return int(any(line.reached is False for line in lines))
 
 

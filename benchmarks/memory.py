@@ -10,10 +10,8 @@ default is random graphs of their sizes. Measured is the peak of the worker proc
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -21,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.entry import run
-from benchmarks.measure import Line, finish, quietness
+from benchmarks.measure import Line, arguments, finish, quietness
 from benchmarks.memory_jobs import JOBS, table_of, write_data
 from kgops.errors import KgopsError, Usage
 from kgops.planning.plan_job import process_sample
@@ -31,18 +29,13 @@ from kgops.workloads.registry import timed_by_epoch
 from storage import predictions
 from storage.database import open_reader
 
-COMMAND = "python -m benchmarks.memory"
-
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("memory", __doc__)
     parser.add_argument("--data", type=Path, help="folder of the real graphs")
     parser.add_argument("--jobs", help="job numbers, from 1; the training that a TracIn run needs is added")
     parser.add_argument("--keep", type=Path, help="keep the runs in this new home")
     parser.add_argument("--of", type=Path, help="evaluate the runs of this home, start none")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as name:
@@ -50,8 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.of is None:
             _run_all(home.absolute(), Path(name) / "data", args.data, _wanted(args.jobs))
         lines = lines_of(home)
-    command = shlex.join([*COMMAND.split(), *(sys.argv[1:] if argv is None else argv)])
-    return finish(lines, command, keep=args.store)
+    return finish(lines, keep=args.store)
 
 
 def _wanted(numbers: str | None) -> list[int]:

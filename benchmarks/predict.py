@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, finish, forget_peak, peak_mib, quietness, seconds
+from benchmarks.measure import PYTHON, Line, arguments, finish, forget_peak, peak_mib, quietness, seconds
 from benchmarks.recipes import in_pykeen
 from kgops.errors import KgopsError
 from kgops.maths.graphs.triples import Graph, read_graph
@@ -36,20 +34,16 @@ from kgops.maths.trials import train_step
 from kgops.workloads.predict.job import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.workloads.train.models import ConvEConfig
 
-COMMAND = "python -m benchmarks.predict"
 _TOP, _MANY, _COMPARED, _BEST = 50, 1000, 200, 1000
 _NONE = Probability(None)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("predict", __doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt, valid.txt, test.txt")
     parser.add_argument("--entities", type=int, default=100_000, help="made entities, for all pairs")
     parser.add_argument("--dim", type=int, default=200, help="of the embeddings")
     parser.add_argument("--quick", action="store_true", help="20,000 made entities")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     parser.add_argument("--pairs", action="store_true", help=argparse.SUPPRESS)  # in this process
     args = parser.parse_args(argv)
     entities = 20_000 if args.quick else args.entities
@@ -59,8 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     print(quietness(), flush=True)
     graph = read_graph(*(args.data / f"{split}.txt" for split in ("train", "valid", "test")))
     lines = [*_questions(graph, args.dim), *_pairs(args.data, entities, args.dim)]
-    command = shlex.join([*COMMAND.split(), *(sys.argv[1:] if argv is None else argv)])
-    return finish(lines, command, keep=args.store)
+    return finish(lines, keep=args.store)
 
 
 def _questions(graph: Graph, dim: int) -> Iterator[Line]:

@@ -8,7 +8,6 @@ training flights gives 0.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, finish, quietness
+from benchmarks.measure import PYTHON, Line, arguments, finish, quietness
 from kgops.maths.regress.made_flights import Sky, make_flights
 
-COMMAND = "python -m benchmarks.regress"
 ARCHITECTURES = ("transformer", "gnn", "ssm", "cnn")
 LEAST_R2, MOST_S = 0.8, 120.0
 # The shipped configuration warms up for 2,000 steps and trains for 50 epochs, as a real project's flights ask for.
@@ -44,16 +42,13 @@ class Setting:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("regress", __doc__)
     parser.add_argument("--quick", action="store_true", help="one seed instead of three")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
         lines = list(measure(Path(base), ARCHITECTURES, Setting(seeds=1 if args.quick else 3)))
-    return finish(lines, COMMAND, keep=args.store)
+    return finish(lines, keep=args.store)
 
 
 def measure(base: Path, architectures: Sequence[str], setting: Setting) -> Iterator[Line]:

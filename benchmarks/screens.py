@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, finish, quietness
+from benchmarks.measure import PYTHON, Line, arguments, finish, quietness
 from benchmarks.open_screen import Gpus, screens
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home
@@ -25,18 +24,15 @@ from kgops.tour.filling import fill
 from storage import runs
 from storage.database import open_reader, open_writer
 
-COMMAND = "python -m benchmarks.screens"
-
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser = arguments("screens", __doc__)
     parser.add_argument("--quick", action="store_true", help="shorter, with fewer repetitions")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     given = parser.parse_args()
     print(f"{quietness()}; {json.dumps(fingerprint()['machine'])}")
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
         lines = measure(Path(base), rounds=5 if given.quick else 15, seconds=8 if given.quick else 30)
-    return finish(lines, COMMAND, keep=given.store)
+    return finish(lines, keep=given.store)
 
 
 def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:

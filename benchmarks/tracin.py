@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,7 +23,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from benchmarks.entry import run
-from benchmarks.measure import Line, Silent, finish, quietness
+from benchmarks.measure import Line, Silent, arguments, finish, quietness
 from benchmarks.train_step import Contender, measure
 from kgops.jobs.numbers import finite_number
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
@@ -39,7 +37,6 @@ from kgops.maths.trials.tracin import model_of
 from kgops.maths.trials.train_step import pykeen_model
 from kgops.planning.resolve import TRACIN_KERNELS
 
-COMMAND = "python -m benchmarks.tracin"
 LOSSES = {"one-to-n": ONE_TO_N, "target": TARGET}
 FLOOR = "plain forward + backward"
 TOP, BATCH, ROUNDS = 100, 20, 3
@@ -48,9 +45,7 @@ Work = Callable[[torch.Tensor], object]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("tracin", __doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt")
     parser.add_argument("--tests", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--losses", nargs="+", default=["one-to-n", "target"], choices=list(LOSSES))
@@ -61,7 +56,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch", action="store_true", help="20 filtered test triples, as one batch")
     parser.add_argument("--full", type=finite_number, metavar="SHARE", help="this share of all test triples")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     test = args.data / "test.txt"
@@ -76,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         lines = [
             line for name in args.losses for tests in args.tests for line in compare(graph, name, tests, args)
         ]
-    return finish(lines, shlex.join([*COMMAND.split(), *(argv or sys.argv[1:])]), keep=args.store)
+    return finish(lines, keep=args.store)
 
 
 # --- beside other methods -------------------------------------------------------------------------

@@ -8,7 +8,6 @@ memory or threads; within it the variants are interleaved, and each round gives 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -19,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, finish, quietness
+from benchmarks.measure import PYTHON, Line, arguments, finish, quietness
 from kgops.errors import KgopsError
 from kgops.experiments.fingerprint import fingerprint
 
-COMMAND = "python -m benchmarks.train"
 OURS, BF16 = "kgops, float32", "kgops, bfloat16"
 PATCHED, SHIPPED = "PyKEEN, matrix product patched in", "PyKEEN as shipped"
 FLOOR = "floor: products, convolution, Adam"
@@ -45,10 +43,9 @@ COMPARISONS: tuple[tuple[str, str, str | int, int, _Targets], ...] = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser = arguments("train", __doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with fb15k-237 and wn18rr")
     parser.add_argument("--quick", action="store_true", help="fewer rounds; PyKEEN as shipped at batch 16")
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
     parser.add_argument("--only", help="comparisons whose name contains this")
     args = parser.parse_args(argv)
     data: Path = args.data.absolute()
@@ -62,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         given += ["--batch-size", str(batch), *(["--quick"] if args.quick else [])]
         lines += _step(key, subject, given, targets)
         print(f"{subject}: {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
-    code = finish(lines, COMMAND + f" --data {data}" + (" --quick" if args.quick else ""), keep=args.store)
+    code = finish(lines, keep=args.store)
     print(
         "Ratios: PyKEEN's time per sample over kgops'; kgops' over that of bare products. MiB: peak live bytes"
     )
