@@ -7,13 +7,15 @@ import json
 import os
 import shlex
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kgops.errors import KgopsError
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import find_home, make_home
 
@@ -50,26 +52,6 @@ class Line:
         if self.target is None:
             return None
         return self.value >= self.target if self.at_least else self.value <= self.target
-
-
-def seconds(act: Callable[[], object], times: int = 3) -> float:
-    """The shortest of them."""
-    taken = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        act()
-        taken.append(time.perf_counter() - begin)
-    return min(taken)
-
-
-def peak_mib() -> float:
-    """Of the resident memory, since the start or since `forget_peak`."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
-def forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def table(lines: Sequence[Line]) -> list[str]:
@@ -149,6 +131,26 @@ def finish(lines: Sequence[Line], *, keep: bool) -> int:
     if keep:
         store(lines, shlex.join(["python", *sys.orig_argv[1:]]))
     return int(any(line.reached is False for line in lines))
+
+
+def json_of(module: str, *words: str, **environment: str) -> Any:
+    """What this module prints in a process of its own."""
+    command = [PYTHON, "-m", module, *words]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
+        errors = [line.removeprefix("Error: ") for line in said if line.startswith("Error: ")]
+        raise KgopsError(
+            f"{module} ended with {done.returncode}: {errors[0] if errors else said[-1]}",
+            f"run it by hand to see all that it says: {shlex.join(command)}",
+        )
+    return json.loads(done.stdout)
+
+
+def ended_run(home: Path, *words: str) -> dict[str, Any]:
+    """The record of a `kgops run` with these words in this home."""
+    record: dict[str, Any] = json_of("kgops", "run", *words, "--json", KGOPS_HOME=str(home))
+    return record
 
 
 class Silent:

@@ -10,18 +10,15 @@ default is random graphs of their sizes. Measured is the peak of the worker proc
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.entry import run
-from benchmarks.measure import Line, arguments, finish, quietness
+from benchmarks.measure import Line, arguments, ended_run, finish, quietness
 from benchmarks.memory_jobs import JOBS, table_of, write_data
-from kgops.errors import KgopsError, Usage
+from kgops.errors import Usage
 from kgops.planning.plan_job import process_sample
 from kgops.planning.process_memory import Seen, learn_process
 from kgops.workloads.job_files import read_job
@@ -68,15 +65,7 @@ def _run_all(home: Path, data: Path, real: Path | None, wanted: Sequence[int]) -
     for number in wanted:
         file = data / f"{number}.toml"
         file.write_text(read_job(table_of(JOBS[number - 1], data, trained), "a bench").as_toml(), "utf-8")
-        done = subprocess.run(
-            [sys.executable, "-m", "kgops", "run", str(file), "--json"],
-            env={**os.environ, "KGOPS_HOME": str(home)},
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise KgopsError(f"job {number} failed: {done.stderr.strip()[-300:]}")
-        record = json.loads(done.stdout)
+        record = ended_run(home, str(file))
         trained[number] = record["id"]
         print(f"{number} of {len(JOBS)}: {record['workload']} {record['label']}", file=sys.stderr, flush=True)
 

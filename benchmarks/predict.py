@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, arguments, finish, forget_peak, peak_mib, quietness, seconds
+from benchmarks.measure import Line, arguments, finish, json_of, quietness
 from benchmarks.recipes import in_pykeen
-from kgops.errors import KgopsError
 from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.pairs import best_pairs
@@ -31,6 +29,7 @@ from kgops.maths.predict.ranking import Probability, answers
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.train.evaluate import TailScores, split
 from kgops.maths.trials import train_step
+from kgops.maths.trials.variants import peak_mib, reset_peak
 from kgops.workloads.predict.job import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.workloads.train.models import ConvEConfig
 
@@ -65,9 +64,9 @@ def _questions(graph: Graph, dim: int) -> Iterator[Line]:
         return dict(answers(scorer, rows, _TOP, _NONE))
 
     answer(asked[:1])  # starts threads
-    one = tuple(1000 * seconds(lambda row=row: answer(asked[row : row + 1]), 1) for row in range(20))  # type: ignore[misc]  # mypy infers no lambda with a default
+    one = tuple(1000 * _seconds(answer, asked[row : row + 1]) for row in range(20))
     yield Line("predict_one_ms", "one question", "ms", one, target=50)
-    many = tuple(seconds(lambda: answer(asked), 1) for _ in range(3))
+    many = tuple(_seconds(answer, asked) for _ in range(3))
     yield Line("predict_many_s", f"{_MANY:,} questions", "s", many, target=3)
     theirs, differ = _beside_pykeen(graph, model, asked[:_COMPARED])
     yield Line("predict_pykeen_ms", "one question, PyKEEN's predict_target", "ms", theirs)
@@ -88,7 +87,7 @@ def _beside_pykeen(graph: Graph, model: ConvE, asked: torch.Tensor) -> tuple[tup
 
     theirs = in_pykeen(model, factory)
     ask(theirs, asked[0].tolist())
-    times = tuple(1000 * seconds(lambda row=row: ask(theirs, row), 1) for row in asked[:20].tolist())  # type: ignore[misc]  # mypy infers no lambda with a default
+    times = tuple(1000 * _seconds(ask, theirs, row) for row in asked[:20].tolist())
     model, theirs = model.double(), theirs.double()
     found = dict(answers(scorer_of(model, PREDICT_CHUNK), asked, _TOP, _NONE))
     differ = 0
@@ -104,10 +103,7 @@ def _beside_pykeen(graph: Graph, model: ConvE, asked: torch.Tensor) -> tuple[tup
 
 def _pairs(data: Path, entities: int, dim: int) -> Iterator[Line]:
     given = ["--pairs", "--data", str(data), "--entities", str(entities), "--dim", str(dim)]
-    done = subprocess.run([PYTHON, "-m", "benchmarks.predict", *given], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise KgopsError(f"all pairs of {entities:,} entities ended with {done.returncode}")
-    found = json.loads(done.stdout)
+    found = json_of("benchmarks.predict", *given)
     of = f"all pairs of {entities:,} entities, {_BEST:,} best"
     yield Line("predict_pairs_mib", f"{of}: above the model", "MiB", (found["mib"],), target=512)
     yield Line("predict_pairs_s", f"{of}: time", "s", (found["s"],))
@@ -122,13 +118,13 @@ def _all_pairs(entities: int, dim: int) -> dict[str, Any]:
     scorer = scorer_of(model, PREDICT_CHUNK)
     known = torch.randint(entities * entities, (1000,)).sort().values
     _bare_products(model, min(entities, 4096))  # starts threads
-    before = _resident_mib()
-    forget_peak()
+    before = reset_peak()
     begin = time.perf_counter()
     best_pairs(scorer, 0, _BEST, _NONE, left_out=known, chunk=PREDICT_CHUNK)
-    taken, mib = time.perf_counter() - begin, peak_mib() - before
-    ratios = [taken / seconds(lambda: _bare_products(model, entities), 1)]
-    return {"mib": mib, "s": taken, "ratios": ratios}
+    taken, peak = time.perf_counter() - begin, peak_mib()
+    assert before is not None and peak is not None, "this kernel tells no peak"
+    ratios = [taken / _seconds(_bare_products, model, entities)]
+    return {"mib": peak - before, "s": taken, "ratios": ratios}
 
 
 @torch.no_grad()
@@ -155,8 +151,10 @@ def _drawn(graph: Graph, count: int) -> torch.Tensor:
     return torch.stack([torch.randint(n, (count,), generator=draw) for n in sizes], dim=1)
 
 
-def _resident_mib() -> float:
-    return int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
+def _seconds(act: Callable[..., object], *given: Any) -> float:
+    begin = time.perf_counter()
+    act(*given)
+    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

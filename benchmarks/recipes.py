@@ -15,8 +15,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -29,8 +27,7 @@ from typing import Any
 import torch
 
 from benchmarks.entry import run
-from benchmarks.measure import quietness
-from kgops.errors import KgopsError
+from benchmarks.measure import ended_run, quietness
 from kgops.experiments.fingerprint import fingerprint
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.entity_model import EntityModel
@@ -89,20 +86,8 @@ def _machine(exclusive: bool) -> str:
 def _measure(name: str, seed: int, data: Path | None, home: Path, exclusive: bool) -> MeasuredRun:
     files = _files(name, data)
     given = [part for split, path in files.items() for part in (f"--{split}", str(path))]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "kgops", "run", "train", "--recipe", name),
-            *("--seed", str(seed), "--json", *given),
-            *(["--exclusive"] if exclusive else []),
-        ],
-        env={**os.environ, "KGOPS_HOME": str(home)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    ended: Any = json.loads(done.stdout) if done.stdout else {"state": "refused", "reason": None}
-    if ended["state"] != "succeeded":
-        raise KgopsError(f"the run of {name} with seed {seed} {ended['state']}: {ended['reason']}")
+    given += ["--exclusive"] if exclusive else []
+    ended = ended_run(home, "train", "--recipe", name, "--seed", str(seed), *given)
     results, metric = Path(ended["path"]) / "results", ended["metric"]
     graph = read_graph(*files.values()) if files else read_pykeen_dataset(_dataset(name))
     one = MeasuredRun(

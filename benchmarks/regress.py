@@ -8,9 +8,6 @@ training flights gives 0.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, arguments, finish, quietness
+from benchmarks.measure import Line, arguments, ended_run, finish, quietness
 from kgops.maths.regress.made_flights import Sky, make_flights
 
 ARCHITECTURES = ("transformer", "gnn", "ssm", "cnn")
@@ -65,13 +62,11 @@ def measure(base: Path, architectures: Sequence[str], setting: Setting) -> Itera
 
 
 def _run(base: Path, architecture: str, seed: int) -> dict[str, Any]:
-    flags = {"architecture_name": architecture, "seed": seed, **BRIEF}
-    command = [PYTHON, "-P", "-m", "kgops", "run", "regress", "--config", "colab_optimized", "--no-pretrain"]
-    command += ["--data_directory", str(base / "flights"), "--device", "cpu", "--json"]
-    command += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    own = {**os.environ, "KGOPS_HOME": str(base / "home")}
-    done = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, check=True)
-    ended: dict[str, Any] = json.loads(done.stdout)
+    given = {"data_directory": base / "flights", "architecture_name": architecture, "seed": seed}
+    flags = {**given, **BRIEF}
+    words = ["--config", "colab_optimized", "--no-pretrain", "--device", "cpu"]
+    words += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    ended = ended_run(base / "home", "regress", *words)
     print(f"{architecture}, seed {seed}: R² {ended['metric']['test_r2']:.3f}", flush=True)
     return ended
 

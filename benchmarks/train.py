@@ -9,17 +9,13 @@ memory or threads; within it the variants are interleaved, and each round gives 
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, arguments, finish, quietness
-from kgops.errors import KgopsError
+from benchmarks.measure import Line, arguments, finish, json_of, quietness
 from kgops.experiments.fingerprint import fingerprint
 
 OURS, BF16 = "kgops, float32", "kgops, bfloat16"
@@ -70,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 def _step(key: str, subject: str, flags: list[str], targets: _Targets) -> list[Line]:
     flags += [] if "shipped" in targets else ["--without-shipped"]
     flags += [] if "patched" in targets else ["--ours-only"]
-    rows = {row["name"]: row for row in json.loads(_run("benchmarks.train_step", *flags))}
+    rows = {row["name"]: row for row in json_of("benchmarks.train_step", *flags, OMP_NUM_THREADS="1")}
     ours = rows[OURS]
     lines = [
         Line(f"{key}_ms", f"{subject}: a step of kgops, best", "ms", (ours["best_ms"],)),
@@ -115,22 +111,6 @@ def _where_amx(target: float | None) -> float | None:
     """The bf16 target applies if the CPU has bf16 instructions."""
     flags = Path("/proc/cpuinfo")
     return target if flags.exists() and "amx_bf16" in flags.read_text() else None
-
-
-def _run(module: str, *flags: str) -> str:
-    command = [PYTHON, "-m", module, *flags]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        result = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
-        why = next(
-            (line.removeprefix("Error: ") for line in result if line.startswith("Error: ")), result[-1]
-        )
-        raise KgopsError(
-            f"{module} ended with {done.returncode}: {why}",
-            f"run it by hand to see all that it says: {shlex.join(command)}",
-        )
-    return done.stdout
 
 
 if __name__ == "__main__":
