@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, arguments, finish, quietness
+from benchmarks.measure import PYTHON, Line, arguments, finish, json_of, quietness
 from benchmarks.open_screen import Gpus, screens
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home
@@ -22,7 +21,7 @@ from kgops.supervisor.control import stop_run, wait_for_end
 from kgops.tour import home as tours
 from kgops.tour.filling import fill
 from storage import runs
-from storage.database import open_reader, open_writer
+from storage.database import open_writer
 
 
 def main() -> int:
@@ -41,7 +40,6 @@ def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
     gpus = Gpus.built(base)
     for number in range(1, 6):
         _launch(home, f"ended-{number}", "pass")
-    _until_ended(home, 5)
     with screens(home):
         pass  # whatever has to be compiled is
     lines = [*first_paint(home, rounds), *at_rest(home, seconds)]
@@ -165,7 +163,6 @@ def keys(home: Home, presses: int) -> list[Line]:
 def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
     """Log of a million lines: time from a key to the terminal, in new screens each time."""
     _launch(home, "long-log", "pass")
-    _until_ended(home, _count(home))
     _write_log(home, count)
     taken: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
@@ -208,11 +205,8 @@ def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
 
 
 def _write_log(home: Home, count: int) -> None:
-    conn = open_reader(home.database)
-    run = runs.get(conn, runs.count(conn))
-    conn.close()
-    assert run is not None
-    with (home.runs / run.folder / "worker.log").open("w") as file:
+    (newest,) = home.runs.glob("*long-log*")
+    with (newest / "worker.log").open("w") as file:
         file.write("this is there only once: 42\n")
         file.writelines(
             f"2026-01-01 12:00:00 epoch {i // 500} batch {i % 500}: loss 0.{i % 9973:04d}, 2.7 it/s\n"
@@ -239,14 +233,14 @@ def _running(home: Home, count: int, *, every_s: float, gpus: Gpus | None = None
         "    os.write(fd, (json.dumps(loss) + '\\n' + json.dumps(far) + '\\n').encode())\n"
         f"    time.sleep({every_s})\n"
     )
-    before = _count(home)
     for i in range(count):
-        _launch(home, f"moving-{i}", code, gpu=str(i % 2) if gpus is not None and i < 2 else None, gpus=gpus)
+        on = [] if gpus is None or i > 1 else ["--gpu", str(i), "--gpu-memory", "6000"]
+        _launch(home, f"moving-{i}", code, "--detach", *on, gpus=gpus)
     try:
         yield
     finally:
         conn = open_writer(home.database)
-        going = [run for run in runs.in_states(conn, runs.UNFINISHED) if run.id > before]
+        going = runs.in_states(conn, runs.UNFINISHED)
         for run in going:
             stop_run(home, conn, run, 1.0)
         for run in going:
@@ -254,38 +248,11 @@ def _running(home: Home, count: int, *, every_s: float, gpus: Gpus | None = None
         conn.close()
 
 
-def _launch(home: Home, label: str, code: str, *, gpu: str | None = None, gpus: Gpus | None = None) -> None:
-    """Starts runs with the command, whose process may see GPUs that this one does not."""
-    import subprocess
-
-    on = ["--gpu", gpu, "--gpu-memory", "6000"] if gpu is not None else []
-    environment = {
-        **os.environ,
-        "KGOPS_HOME": str(home.path),
-        **(gpus.environment if gpus is not None else {}),
-    }
-    command = [PYTHON, "-P", "-m", "kgops", "run", "exec", "--detach", "--label", label, *on, "--"]
-    subprocess.run(
-        [*command, PYTHON, "-I", "-S", "-c", code], env=environment, check=True, capture_output=True
-    )
-
-
-def _count(home: Home) -> int:
-    conn = open_reader(home.database)
-    try:
-        return runs.count(conn)
-    finally:
-        conn.close()
-
-
-def _until_ended(home: Home, count: int) -> None:
-    deadline = time.monotonic() + 30
-    conn = open_reader(home.database)
-    while len(runs.in_states(conn, runs.ENDED)) < count:
-        if time.monotonic() > deadline:
-            raise RuntimeError("the runs do not end")
-        time.sleep(0.05)
-    conn.close()
+def _launch(home: Home, label: str, code: str, *flags: str, gpus: Gpus | None = None) -> None:
+    """Runs the code, and waits for its end unless detached; its process may see GPUs that this one does not."""
+    seen = gpus.environment if gpus is not None else {}
+    words = ["run", "exec", "--label", label, *flags, "--json", "--", PYTHON, "-I", "-S", "-c", code]
+    json_of("kgops", *words, KGOPS_HOME=str(home.path), **seen)
 
 
 if __name__ == "__main__":
