@@ -30,9 +30,10 @@ from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.graphs.vocabulary import Vocabulary
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.acceleration import AcceleratedStep
-from kgops.maths.train.batches import Batches
+from kgops.maths.train.batches import Batch, Batches
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings, resolve_precision
+from kgops.maths.trials.tracin import model_of
 from kgops.maths.trials.train_step import forever, synthetic
 from kgops.workloads.graphs.counts import counted_table
 from kgops.workloads.train.models import ConvEConfig
@@ -167,22 +168,21 @@ class OurStep:
             self.take.prepare(next(self.batches.epoch(0)))
         self._source = forever(self.batches.epoch)
 
-    def steps(self, count: int = STEPS) -> None:
-        self.precision.apply()  # a global setting of torch, which other variants have changed
-        with self.take.stream():
-            for number, batch in enumerate(itertools.islice(self._source, count)):
-                self.take(batch, want_value=number % self.every == 0)
-        torch.cuda.synchronize()
+    def steps(self) -> None:
+        self._take_all(itertools.islice(self._source, STEPS))
 
     def epoch_ms(self, number: int) -> float:
-        self.precision.apply()
         torch.cuda.synchronize()
         begun = time.perf_counter()
-        with self.take.stream():
-            for index, batch in enumerate(self.batches.epoch(number)):
-                self.take(batch, want_value=index % self.every == 0)
-        torch.cuda.synchronize()
+        self._take_all(self.batches.epoch(number))
         return 1e3 * (time.perf_counter() - begun)
+
+    def _take_all(self, batches: Iterator[Batch]) -> None:
+        self.precision.apply()  # a global setting of torch, which other variants have changed
+        with self.take.stream():
+            for number, batch in enumerate(batches):
+                self.take(batch, want_value=number % self.every == 0)
+        torch.cuda.synchronize()
 
 
 def epoch(graph: Graph, rounds: int) -> list[Line]:
@@ -195,11 +195,9 @@ def epoch(graph: Graph, rounds: int) -> list[Line]:
         took = tuple(ours.epoch_ms(number) for number in range(1, rounds + 1))
         peak = torch.cuda.max_memory_allocated() / MIB
         best = variant == "bf16, compiled and replayed"
-        key = variant.replace(", ", "_").replace(" ", "_")
-        lines.append(
-            Line(f"gpu_epoch_{key}", f"epoch, {variant}{_honoured(ours)}", "ms", took, 60 if best else None)
-        )
-        lines.append(Line(f"gpu_epoch_{key}_mib", f"peak, {variant}", "MiB", (peak,), 1024 if best else None))
+        key, what = f"gpu_epoch_{_slug(variant)}", f"epoch, {variant}{_honoured(ours)}"
+        lines.append(Line(key, what, "ms", took, 60 if best else None))
+        lines.append(Line(f"{key}_mib", f"peak, {variant}", "MiB", (peak,), 1024 if best else None))
         del ours
         gc.collect()
     return lines
@@ -221,13 +219,17 @@ def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool)
     for variant, row in rows.items():
         named = f"{subject}, batch {batch}: {variant}" + (_honoured(kept[variant]) if variant in kept else "")
         a_step = row.best_ms / (row.samples / batch)
-        slug = variant.replace(", ", "_").replace(" ", "_").lower()
+        slug = _slug(variant)
         lines.append(Line(f"{key}_{slug}_ms", named, "ms", (a_step,)))
         if row is not first:
             ratios = tuple(row.ratios if variant not in kept else [1 / ratio for ratio in row.ratios])
             what = f"{variant} / fp32" if variant not in kept else f"fp32 / {variant}"
             lines.append(Line(f"{key}_{slug}", f"{subject}, batch {batch}: {what}", "×", ratios))
     return lines
+
+
+def _slug(variant: str) -> str:
+    return variant.replace(", ", "_").replace(" ", "_").lower()
 
 
 def _pykeen(graph: Graph, batch: int, patched: bool) -> Contender:
@@ -255,8 +257,7 @@ def tracin(graph: Graph) -> list[Line]:
     from kgops.maths.tracin.loss import ONE_TO_N
 
     resolve_precision("tf32", "cuda").apply()
-    torch.manual_seed(0)
-    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).to("cuda").eval()
+    model = model_of(graph, 200).to("cuda")
     order = (graph.train[:, 0] * graph.num_relations + graph.train[:, 1]).argsort(stable=True)
     triples = graph.train[order].to("cuda")
     settings = Settings(block=1024)
