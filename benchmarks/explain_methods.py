@@ -104,7 +104,7 @@ def _random_of(
 ) -> Callable[[int], Method]:
     def make(many: int) -> Method:
         def method(explained: Explained) -> list[list[int]]:
-            draw = _generator(seed, f"{name} {many}")
+            draw = generator_of(f"explain {seed} {name} {many}")
             pools = [pool_of(explained, number) for number in range(len(explained.drawn))]
             return [pool[torch.randperm(len(pool), generator=draw)[:many]].tolist() for pool in pools]
 
@@ -155,7 +155,7 @@ def _by_score(score: str, *, last: bool = False, of_head: bool = False) -> Calla
     return make
 
 
-def _generator(seed: int, what: str) -> torch.Generator:
-    """One for each method: what it draws does not depend on the methods before it."""
-    digest = hashlib.sha256(f"kgops explain {seed} {what}".encode()).digest()
+def generator_of(what: str) -> torch.Generator:
+    """One for each use: what it draws does not depend on the draws before it."""
+    digest = hashlib.sha256(f"kgops {what}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))

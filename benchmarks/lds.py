@@ -7,7 +7,6 @@ the halves: 1 is a perfect order, 0 none. All scores are compared on the outcome
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.explain_methods import generator_of
 from benchmarks.measure import Silent
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
@@ -159,8 +159,7 @@ def _scan(
 
 def halves(trains: int, subsets: int, seed: int) -> torch.Tensor:
     """(subsets, trains) of bool, determined by the seed."""
-    digest = hashlib.sha256(f"kgops subsets {seed}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+    generator = generator_of(f"subsets {seed}")
     chosen = torch.zeros(subsets, trains, dtype=torch.bool)
     for row in chosen:
         row[torch.randperm(trains, generator=generator)[: round(trains / 2)]] = True
