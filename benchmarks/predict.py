@@ -21,7 +21,6 @@ import torch
 
 from benchmarks.entry import run
 from benchmarks.measure import Line, arguments, finish, json_of, quietness
-from benchmarks.recipes import in_pykeen
 from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.pairs import best_pairs
@@ -85,7 +84,7 @@ def _beside_pykeen(graph: Graph, model: ConvE, asked: torch.Tensor) -> tuple[tup
         given = {"tail": known} if heads else {"head": known}
         return predict_target(theirs, relation=relation, triples_factory=factory, **given).df
 
-    theirs = in_pykeen(model, factory)
+    theirs = train_step.pykeen_model(graph, model)
     ask(theirs, asked[0].tolist())
     times = tuple(1000 * _seconds(ask, theirs, row) for row in asked[:20].tolist())
     model, theirs = model.double(), theirs.double()

@@ -30,6 +30,7 @@ from benchmarks.entry import run
 from benchmarks.measure import ended_run, quietness
 from kgops.experiments.fingerprint import fingerprint
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.maths.models.conve import ConvE
 from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.train.checkpoints import read_checkpoint
@@ -132,7 +133,7 @@ def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
     from pykeen.evaluation import RankBasedEvaluator
 
     model = read_checkpoint(checkpoint, torch.device("cpu")).build_model()
-    theirs = in_pykeen(model, train_step.factory(graph))
+    theirs = in_pykeen(model, graph)
     with train_step.matrix_product():
         result = RankBasedEvaluator().evaluate(
             theirs,
@@ -145,29 +146,18 @@ def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
     return {own: float(result.get_metric(f"both.realistic.{far}")) for own, far in names.items()}
 
 
-def in_pykeen(model: EntityModel, factory: Any) -> Any:
+def in_pykeen(model: EntityModel, graph: Graph) -> Any:
     """PyKEEN's model of this name with these weights."""
-    from pykeen.models import ConvE as PykeenConvE
     from pykeen.models import model_resolver
 
+    if isinstance(model, ConvE):
+        return train_step.pykeen_model(graph, model)
     c = model.config
-    if isinstance(c, VectorConfig):
-        kind: Any = model_resolver.lookup(c.model)
-        same: Any = kind(triples_factory=factory, embedding_dim=c.rank, random_seed=0)
-        same.load_state_dict(to_pykeen_state(model), strict=False)
-        return same.eval()
-    theirs: Any = PykeenConvE(
-        triples_factory=factory,
-        embedding_dim=c.embedding_dim,
-        output_channels=c.output_channels,
-        embedding_height=c.height,
-        embedding_width=c.width,
-        kernel_height=c.kernel_height,
-        kernel_width=c.kernel_width,
-        random_seed=0,
-    )
-    theirs.load_state_dict(to_pykeen_state(model))
-    return theirs.eval()
+    assert isinstance(c, VectorConfig)
+    kind: Any = model_resolver.lookup(c.model)
+    same: Any = kind(triples_factory=train_step.factory(graph), embedding_dim=c.rank, random_seed=0)
+    same.load_state_dict(to_pykeen_state(model), strict=False)
+    return same.eval()
 
 
 def write_measured(found: Measured, name: str) -> None:

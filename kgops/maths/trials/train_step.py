@@ -52,9 +52,13 @@ def pykeen_model(graph: Graph, model: ConvE) -> Any:
     theirs = Theirs(
         triples_factory=factory(graph),
         embedding_dim=c.embedding_dim,
+        output_channels=c.output_channels,
         embedding_height=c.height,
         embedding_width=c.width,
+        kernel_height=c.kernel_height,
+        kernel_width=c.kernel_width,
         loss=BCEWithLogitsLoss(),
+        random_seed=0,
     )
     theirs.load_state_dict(to_pykeen_state(model))
     return theirs.eval()
