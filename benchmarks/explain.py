@@ -43,13 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the model and the draws")
     parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--embedding-dim", type=int, default=100)
-    parser.add_argument("--learning-rate", type=float, default=0.01)
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--loss", default="kvsall-bce")
     parser.add_argument("--base", type=Path, help="model of a kgops training to explain, and its settings")
     parser.add_argument("--methods", nargs="+", default=[], help="only the rows with these names")
     parser.add_argument("--max-facts", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all values there")
     parser.add_argument("--lds", action="store_true", help="linear datamodeling scores instead")
     parser.add_argument("--subsets", type=int, default=100, help="with --lds, random halves to train on")
@@ -57,15 +53,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.lds and args.folder is None:
         parser.error("--lds needs a --folder for its trainings")
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)
     graph = _graph(args.data, args.dataset)
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.embedding_dim)
     settings = TrainSettings(
         num_epochs=args.epochs,
-        batch_size=args.batch_size,
-        learning_rate=args.learning_rate,
+        batch_size=128,
+        learning_rate=0.01,
         label_smoothing=0.1,
-        loss=args.loss,
+        loss="kvsall-bce",
         schedule="cosine",
         warmup_epochs=min(2, args.epochs - 1),
         seed=args.seed,
