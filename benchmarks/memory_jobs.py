@@ -32,7 +32,6 @@ class MemoryJob:
     data: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    traced: Mapping[str, Any] = field(default_factory=dict)
     of: int | None = None
 
 
@@ -47,7 +46,7 @@ def _tracin(data: str, of: int, options: Mapping[str, Any] = {}, **settings: Any
 
 def _pipeline(data: str, dim: int, tests: int) -> MemoryJob:
     trained = {"embedding_dim": dim, "num_epochs": 2, "checkpoint_frequency": 1}
-    return MemoryJob("pipeline", data, trained, traced={"max_triples": tests, "top_k": 50})
+    return MemoryJob("pipeline", data, {"train": trained, "tracin": {"max_triples": tests, "top_k": 50}})
 
 
 def _regress(data: str, options: Mapping[str, Any] = {}, **settings: Any) -> MemoryJob:
@@ -93,27 +92,21 @@ JOBS: tuple[MemoryJob, ...] = (
 
 def table_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:
     """The job as a job-file table. `trained` maps a training's number in `JOBS` to its run."""
-    table = _workload_of(job, data, trained)
-    return {**table, "options": dict(job.options)} if job.options else table
-
-
-def _workload_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:
+    folder, own = data / job.data, dict(job.settings)
+    graph = {"dataset": job.data}
+    if job.data not in BUNDLED:
+        graph = {name: str(folder / f"{name}.txt") for name in ("train", "valid", "test")}
     if job.workload == "regress":
-        return {"workload": "regress", "regress": {**job.settings, "data_directory": str(data / job.data)}}
-    files: dict[str, Any] = {
-        name: str(data / job.data / f"{name}.txt") for name in ("train", "valid", "test")
-    }
-    named = {"dataset": job.data} if job.data in BUNDLED else files
-    if job.workload == "pipeline":
-        return {
-            "workload": "pipeline",
-            "pipeline": {"train": {**named, **job.settings}, "tracin": {**job.traced}},
-        }
-    if job.of is None:
-        return {"workload": job.workload, job.workload: {**named, **job.settings}}
-    own = dict(job.settings)
-    own |= {"test_triples": str(data / job.data / own["test_triples"])} if "test_triples" in own else {}
-    return {"workload": "tracin", "tracin": {"run": trained[job.of], **own}}
+        own["data_directory"] = str(folder)
+    elif job.workload == "pipeline":
+        own["train"] = {**graph, **own["train"]}
+    elif job.of is None:
+        own = {**graph, **own}
+    else:
+        own["run"] = trained[job.of]
+        if "test_triples" in own:
+            own["test_triples"] = str(folder / own["test_triples"])
+    return {"workload": job.workload, job.workload: own, "options": dict(job.options)}
 
 
 def write_data(folder: Path, real: Path | None) -> None:
