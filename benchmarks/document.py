@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Stored, stored
+from benchmarks.measure import PYTHON, Stored, run, stored
 from kgops.experiments.fingerprint import describe
 from storage.benches import fingerprint_key
 

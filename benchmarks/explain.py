@@ -24,9 +24,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.entry import run
 from benchmarks.explain_protocol import REMOVED_HEADS, Removed, removals, trained_or_read
 from benchmarks.lds import LDS_HEADS, Compared, compared
+from benchmarks.measure import run
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.train.settings import TrainSettings
 from kgops.workloads.train.models import ConvEConfig

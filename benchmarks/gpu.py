@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.entry import run
-from benchmarks.measure import Line, Silent, arguments, finish
+from benchmarks.measure import Line, Silent, arguments, finish, run
 from benchmarks.train_step import Contender, PykeenStep, measure
 from kgops.experiments.fingerprint import fingerprint
 from kgops.gpus.facts import cuda_problem

@@ -1,4 +1,4 @@
-"""Shared by benchmarks: timing of processes, quartiles, tables, and storing values with their fingerprint."""
+"""Shared by benchmarks: their start and end, processes, tables, and storing values with their fingerprint."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from kgops.errors import KgopsError
+from kgops.errors import KgopsError, Unavailable
 from kgops.experiments.fingerprint import fingerprint
+from kgops.jobs.numbers import quartiles
 from kgops.settings import find_home, make_home
+from storage.errors import StorageError
 
 PYTHON = sys.executable
 _STORED = "benchmarks.jsonl"
@@ -44,8 +46,7 @@ class Line:
         """None for a single value, or if the reported value is not the median."""
         if len(self.values) < 2 or self.metric is not None:
             return None
-        low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
-        return low, high
+        return quartiles(self.values)
 
     @property
     def reached(self) -> bool | None:
@@ -112,6 +113,19 @@ def quietness() -> str:
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
     return f"load {load:.2f} on {cores} cores" + ("" if load < 0.5 * cores else " (busy)")
+
+
+def run(main: Callable[[], int | None]) -> NoReturn:
+    """Exits with the result of `main`; an error, also of the database, becomes a message and an exit code."""
+    from kgops.maths.trials import variants  # torch takes seconds to load
+
+    def with_a_database() -> int | None:
+        try:
+            return main()
+        except StorageError as error:
+            raise Unavailable(error.message, error.hint) from error
+
+    variants.run(with_a_database)
 
 
 def arguments(name: str, purpose: str | None) -> argparse.ArgumentParser:

@@ -15,8 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.entry import run
-from benchmarks.measure import Line, arguments, ended_run, finish, quietness
+from benchmarks.measure import Line, arguments, ended_run, finish, quietness, run
 from benchmarks.memory_jobs import JOBS, table_of, write_data
 from kgops.errors import Usage
 from kgops.planning.plan_job import process_sample

@@ -19,8 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.entry import run
-from benchmarks.measure import Line, arguments, finish, json_of, quietness
+from benchmarks.measure import Line, arguments, finish, json_of, quietness, run
 from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.pairs import best_pairs

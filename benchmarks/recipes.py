@@ -26,8 +26,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.entry import run
-from benchmarks.measure import ended_run, quietness
+from benchmarks.measure import ended_run, quietness, run
 from kgops.experiments.fingerprint import fingerprint
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE

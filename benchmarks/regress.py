@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.entry import run
-from benchmarks.measure import Line, arguments, ended_run, finish, quietness
+from benchmarks.measure import Line, arguments, ended_run, finish, quietness, run
 from kgops.maths.regress.made_flights import Sky, make_flights
 
 ARCHITECTURES = ("transformer", "gnn", "ssm", "cnn")

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, arguments, finish, json_of, quietness
+from benchmarks.measure import PYTHON, Line, arguments, finish, json_of, quietness, run
 from benchmarks.open_screen import Gpus, screens
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home

@@ -22,8 +22,7 @@ from pathlib import Path
 import torch
 from torch.func import functional_call, grad, vmap
 
-from benchmarks.entry import run
-from benchmarks.measure import Line, Silent, arguments, finish, quietness
+from benchmarks.measure import Line, Silent, arguments, finish, quietness, run
 from benchmarks.train_step import Contender, measure
 from kgops.jobs.numbers import finite_number
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter

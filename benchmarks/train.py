@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.entry import run
-from benchmarks.measure import Line, arguments, finish, json_of, quietness
+from benchmarks.measure import Line, arguments, finish, json_of, quietness, run
 from kgops.experiments.fingerprint import fingerprint
 
 OURS, BF16 = "kgops, float32", "kgops, bfloat16"
