@@ -34,7 +34,6 @@ from kgops.maths.models.entity_model import EntityModel
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.trials import train_step
-from kgops.workloads.job_files import read_job_file
 from kgops.workloads.train import recipes
 from kgops.workloads.train.models import VectorConfig
 from kgops.workloads.train.recipes import Measured, MeasuredRun
@@ -89,7 +88,7 @@ def _measure(name: str, seed: int, data: Path | None, home: Path, exclusive: boo
     given += ["--exclusive"] if exclusive else []
     ended = ended_run(home, "train", "--recipe", name, "--seed", str(seed), *given)
     results, metric = Path(ended["path"]) / "results", ended["metric"]
-    graph = read_graph(*files.values()) if files else read_pykeen_dataset(_dataset(name))
+    graph = read_graph(*files.values()) if files else read_pykeen_dataset(recipes.graph_of(name) or name)
     one = MeasuredRun(
         seed,
         seconds=round(ended["ended_at"] - ended["started_at"], 1),
@@ -111,10 +110,6 @@ def _files(name: str, data: Path | None) -> dict[str, Path]:
     if folder is None or not folder.is_dir():
         return {}
     return {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}
-
-
-def _dataset(name: str) -> str:
-    return str(read_job_file(recipes.find(name)).settings["dataset"])
 
 
 def _curve(history: list[dict[str, Any]]) -> list[tuple[int, float, float]]:

@@ -87,14 +87,10 @@ def compare(graph: Graph, name: str, tests: int, args: argparse.Namespace) -> It
     ]
     if not args.ours_only:
         methods += others(graph, model, loss, test_triples)
-    contenders = [Contender(what, partial(_call, work, triples[:n]), n) for what, work, n in methods]
+    contenders = [Contender(what, partial(work, triples[:n]), n) for what, work, n in methods]
     for row in measure(contenders, ROUNDS if args.quick else 7)[1:]:
         subject = f"{row.name}, {name}, {tests} test{'s' * (tests != 1)}"
         yield Line("tracin_times_floor", subject, "x", row.ratios)
-
-
-def _call(work: Work, triples: torch.Tensor) -> None:
-    work(triples)
 
 
 def plain_pass(model: ConvE, loss: TracinLoss) -> Work:
@@ -156,7 +152,7 @@ def one_by_one(
     scores_of: Callable[[torch.Tensor], torch.Tensor],
     loss: TracinLoss,
     tests: torch.Tensor,
-) -> Callable[[torch.Tensor], object]:
+) -> Work:
     """One backward pass per triple; the gradients of the test triples are kept."""
 
     def gradient(row: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -177,7 +173,7 @@ def one_by_one(
     return work
 
 
-def vectorised(model: ConvE, loss: TracinLoss, tests: torch.Tensor) -> Callable[[torch.Tensor], object]:
+def vectorised(model: ConvE, loss: TracinLoss, tests: torch.Tensor) -> Work:
     """Per-sample gradients by torch.func.vmap, eight triples at once."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
 

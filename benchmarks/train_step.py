@@ -138,7 +138,7 @@ class Contender:
     """A training step to compare; `samples` is its batch size, which may be smaller than kgops'."""
 
     name: str
-    step: Callable[[], None]
+    step: Callable[[], object]
     samples: int
     peak_mib: float | None = None
 
