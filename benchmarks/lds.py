@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -91,13 +91,14 @@ def compared(
     chosen = halves(len(graph.train), subsets, settings.seed + 1)
     measured = _outputs(journal, chosen, range(settings.seed + 1, settings.seed + 1 + seeds))
     plain: dict[int, float] = {}
-    for name, models, scores in _scores(graph, config, settings, folder, drawn):
+    for name, some, loss, how in _scores(graph, config, settings, folder):
         begin = time.process_time()
-        found = scores()
+        sink = AllScores(len(drawn), len(graph.train))
+        Scoring(some, loss, how)(graph.train, drawn, sink)
         seconds = time.process_time() - begin
-        beside = plain.setdefault(models, seconds)  # the first is TracIn
-        predicted = found.detach().cpu().double() @ chosen.double().t()
-        yield Compared(name, models, seconds, seconds / beside, _correlate(predicted, measured))
+        beside = plain.setdefault(len(some), seconds)  # the first is TracIn
+        predicted = sink.scores.detach().cpu().double() @ chosen.double().t()
+        yield Compared(name, len(some), seconds, seconds / beside, _correlate(predicted, measured))
 
 
 def _outputs(journal: Journal, chosen: torch.Tensor, seeds: range) -> torch.Tensor:
@@ -112,9 +113,9 @@ def _outputs(journal: Journal, chosen: torch.Tensor, seeds: range) -> torch.Tens
 
 
 def _scores(
-    graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path, drawn: torch.Tensor
-) -> Iterator[tuple[str, int, Callable[[], torch.Tensor]]]:
-    """Name, number of checkpoints and scores (tests, trains), of the last checkpoint and of all."""
+    graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path
+) -> Iterator[tuple[str, Sequence[TracinCheckpoint], TracinLoss, Settings]]:
+    """Name, checkpoints, loss and settings of each score, of the last checkpoint and of all."""
     paths = _trained(graph, config, settings, folder)
     checkpoints = [load_checkpoint(path, graph, device=torch.device("cpu")).checkpoint for path in paths]
     rows = query_rows(graph.train, config.inverse)
@@ -128,8 +129,8 @@ def _scores(
         for score in ("tracin", "cosine"):
             for name, loss in losses.items():
                 how = Settings(both_directions=config.inverse, score=score)
-                yield f"{score}, {name}", len(some), _scan(some, loss, graph.train, drawn, how)
-        yield "fisher", len(some), _scan(some, TARGET, graph.train, drawn, fisher)
+                yield f"{score}, {name}", some, loss, how
+        yield "fisher", some, TARGET, fisher
 
 
 def _trained(graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path) -> list[Path]:
@@ -140,21 +141,6 @@ def _trained(graph: Graph, config: ConvEConfig, settings: TrainSettings, folder:
         often = max(1, settings.num_epochs // _KEPT)
         fit(ConvE(config), graph, replace(settings, checkpoint_frequency=often), kept, Silent())
     return find_checkpoints(None, kept / "checkpoints", _KEPT)
-
-
-def _scan(
-    checkpoints: Sequence[TracinCheckpoint],
-    loss: TracinLoss,
-    train: torch.Tensor,
-    drawn: torch.Tensor,
-    how: Settings,
-) -> Callable[[], torch.Tensor]:
-    def scores() -> torch.Tensor:
-        sink = AllScores(len(drawn), len(train))
-        Scoring(checkpoints, loss, how)(train, drawn, sink)
-        return sink.scores
-
-    return scores
 
 
 def halves(trains: int, subsets: int, seed: int) -> torch.Tensor:
