@@ -8,7 +8,6 @@ fingerprint. README's table has rows of this document.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import subprocess
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import PYTHON, Stored, run, stored
+from benchmarks.measure import PYTHON, Stored, arguments, run, stored
 from kgops.experiments.fingerprint import describe
 from storage.benches import fingerprint_key
 
@@ -99,7 +98,7 @@ _ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]* \| [^|]* \|$", re.M)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.document", description=__doc__)
+    parser = arguments("document", __doc__, stores=False)
     parser.add_argument(
         "--data", type=Path, help="folder with fb15k-237 and wn18rr; without it they are left out"
     )

@@ -26,16 +26,14 @@ import torch
 
 from benchmarks.explain_protocol import REMOVED_HEADS, Removed, removals, trained_or_read
 from benchmarks.lds import LDS_HEADS, Compared, compared
-from benchmarks.measure import run
+from benchmarks.measure import arguments, run
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.train.settings import TrainSettings
 from kgops.workloads.train.models import ConvEConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("explain", __doc__, stores=False)
     parser.add_argument("--dataset", default="umls", help="a PyKEEN dataset by name")
     parser.add_argument("--data", type=Path, help="folder with train.txt, valid.txt and test.txt, instead")
     parser.add_argument("--tests", type=int, default=100)

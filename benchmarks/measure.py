@@ -128,14 +128,17 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     variants.run(with_a_database)
 
 
-def arguments(name: str, purpose: str | None) -> argparse.ArgumentParser:
+def arguments(name: str, purpose: str | None, *, stores: bool = True) -> argparse.ArgumentParser:
     """Of the benchmark of this name, whose `finish` may store the values."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=purpose,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--store", action="store_true", help="keep the values in the home's benchmarks.jsonl")
+    if stores:
+        parser.add_argument(
+            "--store", action="store_true", help="keep the values in the home's benchmarks.jsonl"
+        )
     return parser
 
 

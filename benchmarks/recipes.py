@@ -11,7 +11,6 @@ where `kgops recipes show NAME` reads it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -26,7 +25,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import ended_run, quietness, run
+from benchmarks.measure import arguments, ended_run, quietness, run
 from kgops.experiments.fingerprint import fingerprint
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
@@ -42,11 +41,7 @@ _HITS = ("hits_at_1", "hits_at_10")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.recipes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments("recipes", __doc__, stores=False)
     of_graphs = [name for name in recipes.names() if recipes.graph_of(name)]
     parser.add_argument("names", nargs="+", choices=of_graphs, metavar="NAME")
     parser.add_argument("--data", type=Path, help="folder of the graphs that PyKEEN does not ship")
