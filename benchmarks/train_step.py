@@ -7,6 +7,7 @@ kgops' step.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -194,18 +195,14 @@ def our_step(
         step(next(source))
         step(next(source), want_value=False)
 
-    contender = Contender(name, lambda: None, batch_size)
-    contender.peak_mib = (peak_live_bytes(twice) - state_bytes(model)) / MIB
+    peak_mib = (peak_live_bytes(twice) - state_bytes(model)) / MIB
     step, source = build()
-    taken = 0
+    numbers = itertools.count()
 
     def take() -> None:
-        nonlocal taken
-        step(next(source), want_value=taken % settings.loss_every == 0)
-        taken += 1
+        step(next(source), want_value=next(numbers) % settings.loss_every == 0)
 
-    contender.step = take
-    return contender
+    return Contender(name, take, batch_size, peak_mib)
 
 
 def pykeen_step(
