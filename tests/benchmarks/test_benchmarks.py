@@ -144,7 +144,7 @@ def gpu_check(*variables: str) -> subprocess.CompletedProcess[str]:
 @WITHOUT_A_GPU
 @pytest.mark.long
 def test_without_a_gpu_every_test_is_skipped_and_the_whole_fails() -> None:
-    done = gpu_check("GPU_TESTS=tests/planning/test_gpu_estimate.py")
+    done = gpu_check("GPU_TESTS=tests/planning/test_reserved_memory.py")
     assert done.returncode != 0
     assert " skipped" in done.stdout and " passed" not in done.stdout
     assert f"requires a GPU, and torch {torch.__version__} sees none" in done.stdout
