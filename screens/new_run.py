@@ -202,8 +202,9 @@ class NewRun(RunScreenBase):
             self._change(self._draft.with_field(field.name, text))
 
         named = new_run_page.known_values(self._offers, field.name) or field.choices
-        complete = completions if field.name in _PATHS else _beginning
-        self._body.enter(field.name, self._draft.text(field.name), filled, partial(complete, named=named))
+        complete = completions if field.name in _PATHS else _beginning if named else None
+        known = partial(complete, named=named) if complete is not None else None
+        self._body.enter(field.name, self._draft.text(field.name), filled, known)
 
     def _edit_option(self, option: Option) -> None:
         def filled(text: str) -> None:
