@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from textual.messages import Update
 from textual.screen import Screen
 
 from kgops.present.rows import Piece, Row
@@ -167,7 +168,9 @@ class RunScreenBase(Screen[None]):
         self.kgops.feed.want(self, self.wanted, self.beside)
 
     def on_mount(self) -> None:
-        """Textual calls this after a subclass's handler. Its frame and its first rows are painted as one."""
+        """Textual calls this after a subclass's handler. Its frame and its first rows are painted as one, and once:
+        Textual would paint what it laid out anew, and then all of the screen."""
+        self.set_timer(_FIRST_ROWS_S, lambda: self.post_message(Update(self)))
         self.app.delay_update(_FIRST_ROWS_S)
         self._set_classes()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +72,8 @@ def matrix(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_json
     {placeholder} of a command. The baseline has the first value of each. If the benchmark was interrupted, the same
     command runs the missing pairs.
     """
+    import shlex
+
     from kgops.cli.bench_page import say_bench
     from kgops.cli.command_line import job_by_name
     from kgops.cli.session import for_writing

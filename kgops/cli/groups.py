@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -121,5 +120,7 @@ class ByWorkload(NamedCommands):
 
 def _started_by(words: list[str]) -> str:
     """The words that start a script."""
+    import shlex  # here, or every command would wait for it
+
     program = "python" if words[0].endswith(".py") else "sh"
     return shlex.join([program, *words])

@@ -11,8 +11,6 @@ from kgops.jobs.data_digests import NAMES, TRIPLES, count_of, have_one_numbering
 from kgops.jobs.numbers import median, quartiles, quotient
 from kgops.present.wording import lower_is_better, most_important
 from kgops.supervisor.worker_reports import data_digests
-from kgops.workloads.pipeline.job import stage_settings
-from kgops.workloads.registry import WORKLOADS
 from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
@@ -59,9 +57,11 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`settings`, `options` and `environment` hold all rows; `Difference.differs` marks those that differ."""
+    """`settings`, `options` and `environment` hold all rows; `Difference.differs` marks those that differ. `tables`
+    names the tables of settings that each run's workload has: its own, and its stages'."""
 
     runs: tuple[Run, ...]
+    tables: tuple[frozenset[str], ...]
     settings: tuple[Difference, ...]
     options: tuple[Difference, ...]
     environment: tuple[Difference, ...]
@@ -69,11 +69,8 @@ class Comparison:
 
     def is_of_one_workload(self, row: Difference) -> bool:
         """Whether only one workload has this setting, and all its runs agree on it."""
-        section = row.name.partition(".")[0]
-        workloads = {section, *(one.name for one in WORKLOADS.values() if section in (one.stages or ()))}
-        values = [
-            value for run, value in zip(self.runs, row.values, strict=True) if run.workload in workloads
-        ]
+        table = row.name.partition(".")[0]
+        values = [value for tables, value in zip(self.tables, row.values, strict=True) if table in tables]
         return 0 < len(values) < len(self.runs) and not Difference(row.name, tuple(values)).differs
 
     @property
@@ -132,9 +129,11 @@ class Comparison:
 def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
     """Compares the runs; the first is the baseline."""
     specs = [runs.spec(conn, run.id) for run in chosen]
+    settings = [_job_settings(spec.job) for spec in specs]
     return Comparison(
         tuple(chosen),
-        (*_differences([_flat(_job_settings(spec.job)) for spec in specs]), *_data(conn, chosen)),
+        tuple(_tables(run, spec.job, own) for run, spec, own in zip(chosen, specs, settings, strict=True)),
+        (*_differences([_flat(one) for one in settings]), *_data(conn, chosen)),
         _differences([_applied(conn, run) for run in chosen]),
         _differences([_environment_values(spec.environment) for spec in specs]),
         tuple(_metrics(conn, chosen)),
@@ -156,7 +155,17 @@ def _data(conn: Connection, chosen: Sequence[Run]) -> Iterable[Difference]:
 def _job_settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """The job's settings without its label; a pipeline's two halves appear as train and tracin settings."""
     settings = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
-    return settings | (stage_settings(job["pipeline"]) if "pipeline" in job else {})
+    if "pipeline" in job:
+        from kgops.workloads.pipeline.job import (
+            stage_settings,
+        )  # few comparisons need a workload's declaration
+
+        settings |= stage_settings(job["pipeline"])
+    return settings
+
+
+def _tables(run: Run, job: Mapping[str, Any], settings: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset({run.workload, *(settings.keys() - job.keys())})
 
 
 def _applied(conn: Connection, run: Run) -> dict[str, Any]:

@@ -97,6 +97,19 @@ def test_nothing_is_sent_while_nothing_changes(run_cli: Console, open_terminal: 
     assert terminal.seen[before:] == b""
 
 
+def test_a_page_is_painted_once_when_it_opens(run_cli: Console, open_terminal: Open) -> None:
+    run_cli("run", "exec", "--", "true")
+    terminal = open_terminal("tui")
+    terminal.wait_for_text(b"RECENT")
+    for keys, on_it in ((b"h", b"filter:"), (b"\r", b"Record")):
+        settled(terminal)
+        terminal.seen = b""
+        terminal.type(keys)
+        terminal.wait_for_text(on_it)
+        settled(terminal)
+        assert terminal.seen.count(on_it) == 1
+
+
 def test_labels_cannot_send_escapes_to_the_terminal(run_cli: Console, open_terminal: Open) -> None:
     run_cli("run", "exec", "--label", "x\x1b]0;owned\x07y [bold]z", "--", "true")
     terminal = open_terminal("tui")
