@@ -78,8 +78,9 @@ class Lines(ScrollView):
 
     @property
     def room(self) -> int:
-        """Columns for rows, within panels. Before the first layout it has the whole screen."""
-        return self._columns - (EDGES if self.draws_panels else 0)
+        """Columns for rows, within panels. Before the first layout it has the whole screen; a terminal that grows may
+        leave it two columns until the next."""
+        return max(self._columns - (EDGES if self.draws_panels else 0), 1)
 
     @property
     def lines_of_room(self) -> int:
