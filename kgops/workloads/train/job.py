@@ -25,6 +25,7 @@ from kgops.workloads.train.options import (
     CONVE,
     CONVE_LAYERS,
     GROUPED_LOSS,
+    OF_PYKEEN,
     OWN_MODELS,
     TRAIN_BATCH,
     TRAIN_OPTIONS,
@@ -154,7 +155,20 @@ TRAIN = Workload(
 
 
 def training_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
-    """Applied options of a training by kgops' own engine."""
+    """Applied options of a training by kgops' own engine; those that nothing decides are applied as requested."""
+    decided = list(_decided_options(job, device))
+    yield from decided
+    names = {one.option for one in decided}
+    for name, value in job.options.items():
+        if name == "num_workers":
+            yield Applied(name, 0, NOTHING_TO_LOAD)
+        elif name not in TRAIN.optimizations:
+            yield Applied(name, "off", "training has no such option")
+        elif name not in names:
+            yield Applied(name, value)
+
+
+def _decided_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
     requested = job.options
     precision, precision_reason = training_precision(requested.get("precision", "fp32"), device)
     batch, chunk = requested.get("batch_size", TRAIN_BATCH), requested.get("entity_chunk", "auto")
@@ -178,13 +192,6 @@ def training_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
         fused if requested.get("optimizer_kernel") == "plain" else None,
     )
     yield applied_cleanup(job, device)
-    for name in requested:
-        if name == "num_workers":
-            yield Applied(name, 0, NOTHING_TO_LOAD)
-        elif name == "grad_clip":
-            yield Applied(name, requested[name])
-        elif name not in TRAIN.optimizations:
-            yield Applied(name, "off", "training has no such option")
 
 
 def _cuda_graphs(is_requested: bool, device: WorkerDevice) -> ValueAndReason:
@@ -201,7 +208,7 @@ def pykeen_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
     yield Applied("precision", "fp32", None if precision == "fp32" else "PyKEEN's pipeline trains in float32")
     yield applied_cleanup(job, device)
     for name, value in {"gradient_checkpointing": False, **requested}.items():
-        if name in ("num_workers", "grad_clip"):
+        if name in OF_PYKEEN:
             yield Applied(name, value)
         elif name not in ("batch_size", "precision", "memory_cleanup"):
             is_off = value in (False, "off")

@@ -182,6 +182,8 @@ _SPEED = (
     SCALE_GRADIENTS,
     DEVICE,
 )
+# PyKEEN's pipeline applies these as requested.
+OF_PYKEEN = ("num_workers", "grad_clip")
 
 TRAIN_OPTIONS = (*_DATA, *_MODEL, *_TRAINING, *_SPEED, RESUME_EVERY)
 
