@@ -158,17 +158,6 @@ def influence_rows(
     return rows if shown else [*rows, text_row("none matches the filter", width, "dim")]
 
 
-def path_lines(words: Sequence[str], width: int, *, indent: int = 2) -> list[Row]:
-    """The words of a path, wrapped between edges."""
-    rows, line = [], ""
-    for word in words:
-        if line and len(line) + len(word) + 1 > width:
-            rows.append(text_row(line, width))
-            line = " " * indent
-        line = f"{line} {word}" if line.strip() else line + word
-    return [*rows, text_row(line, width)]
-
-
 def _whole(influences: RunInfluences, labels: Sequence[str]) -> str:
     return " · ".join(one_line(influences.name_of(label)) for label in labels)
 
