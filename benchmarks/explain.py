@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.explain_protocol import REMOVED_HEADS, Removed, removals, trained_or_read
+from benchmarks.explain_protocol import REMOVED_HEADS, Removed, explained_tests, removals
 from benchmarks.lds import LDS_HEADS, Compared, compared
 from benchmarks.measure import arguments, run
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
@@ -84,11 +84,9 @@ def _measured(
         print(LDS_HEADS)
         how = {"tests": args.tests, "subsets": args.subsets, "seeds": args.seeds}
         return compared(graph, config, settings, folder, **how)
-    base = trained_or_read(graph, config, settings, args.base, folder)
-    drawn = base.ranked_first(args.tests)
-    print(f"{len(drawn)} test triples ranked first\n{REMOVED_HEADS}", flush=True)
-    how = {"seeds": args.seeds, "most": args.max_facts}
-    return removals(base, drawn, folder, names=args.methods, **how)
+    explained = explained_tests(graph, config, settings, args.base, folder, args.tests)
+    print(f"{len(explained.drawn)} test triples ranked first\n{REMOVED_HEADS}", flush=True)
+    return removals(explained, folder, seeds=args.seeds, most=args.max_facts, names=args.methods)
 
 
 def _graph(data: Path | None, dataset: str) -> Graph:

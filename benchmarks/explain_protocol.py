@@ -16,54 +16,42 @@ from benchmarks.measure import Silent
 from kgops.errors import BadInput
 from kgops.maths.explain.explanation_files import pair_of
 from kgops.maths.explain.prediction import Query
-from kgops.maths.explain.verify import put_back, ranks_without, smallest
+from kgops.maths.explain.verify import put_back, ranks_without, seeds_after, smallest
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.checkpoint_set import load_checkpoint
-from kgops.maths.tracin.retraining import FitAgain, Journal
+from kgops.maths.tracin.retraining import FitAgain, Journal, union_of
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.workloads.train.models import ConvEConfig
 
 
-@dataclass(frozen=True)
-class Model:
-    """A trained model and how it was trained."""
-
-    graph: Graph
-    model: ConvE
-    settings: TrainSettings
-
-    def ranked_first(self, tests: int) -> torch.Tensor:
-        """Test triples whose tail it ranks first, drawn by the seed."""
-        graph = self.graph
-        known = torch.cat([graph.train, graph.valid, graph.test])
-        evaluation = Evaluator(known, graph.num_entities)(self.model, graph.test)
-        assert evaluation is not None
-        first = (evaluation.tail_ranks == 1).nonzero()[:, 0]
-        if not len(first):
-            raise BadInput("the model ranks no test triple first.", hint="train it for more --epochs.")
-        order = torch.randperm(len(first), generator=torch.Generator().manual_seed(self.settings.seed))
-        return graph.test[first[order[:tests]]]
-
-
-def trained_or_read(
-    graph: Graph, config: ConvEConfig, settings: TrainSettings, base: Path | None, folder: Path
-) -> Model:
-    """The model in the file `base`, with the settings of its training; without one, a model is trained."""
+def explained_tests(
+    graph: Graph, config: ConvEConfig, settings: TrainSettings, base: Path | None, folder: Path, tests: int
+) -> Explained:
+    """Test triples whose tail the model in the file `base` ranks first, drawn by the seed of its training; without
+    a file, a model is trained."""
     if base is None:
         torch.manual_seed(settings.seed)
         model = ConvE(config)
         fit(model, graph, settings, folder / "base", Silent())
-        return Model(graph, model.eval(), settings)
-    loaded = load_checkpoint(base, graph, device=torch.device("cpu"), learning_rate=1.0)
-    read = loaded.checkpoint.model
-    if not isinstance(read, ConvE) or loaded.settings is None or loaded.epoch is None:
-        raise BadInput(
-            f"{base} is no checkpoint of a ConvE that kgops trained.", hint="name a best_model.pt."
-        )
-    return Model(graph, read.eval(), replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch))
+    else:
+        loaded = load_checkpoint(base, graph, device=torch.device("cpu"), learning_rate=1.0)
+        read = loaded.checkpoint.model
+        if not isinstance(read, ConvE) or loaded.settings is None or loaded.epoch is None:
+            raise BadInput(
+                f"{base} is no checkpoint of a ConvE that kgops trained.", hint="name a best_model.pt."
+            )
+        model, settings = read, replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch)
+    known = torch.cat([graph.train, graph.valid, graph.test])
+    evaluation = Evaluator(known, graph.num_entities)(model.eval(), graph.test)
+    assert evaluation is not None
+    first = (evaluation.tail_ranks == 1).nonzero()[:, 0]
+    if not len(first):
+        raise BadInput("the model ranks no test triple first.", hint="train it for more --epochs.")
+    order = torch.randperm(len(first), generator=torch.Generator().manual_seed(settings.seed))
+    return Explained(graph, model, settings, graph.test[first[order[:tests]]])
 
 
 @dataclass(frozen=True)
@@ -106,34 +94,27 @@ REMOVED_HEADS = (
 
 
 def removals(
-    base: Model,
-    drawn: torch.Tensor,
-    folder: Path,
-    *,
-    seeds: int,
-    most: int,
-    names: Sequence[str] = (),
+    explained: Explained, folder: Path, *, seeds: int, most: int, names: Sequence[str]
 ) -> Iterator[Removed]:
     """A row for each method, or for those with these names; trainings that are in `folder` are not done again. All
     are trained again with the same seeds, which are not that of the model."""
-    protocol = _Protocol(base, drawn, folder, seeds)
+    protocol = _Protocol(explained, folder, seeds)
     offered: dict[str, Method] = {
-        **methods(base.settings.seed, most),
+        **methods(most),
         f"explain, smallest of {most}": lambda explained: protocol.smallest(
-            offered[f"explain, {most}"], explained
+            offered[f"explain, {most}"](explained)
         ),
     }
     unknown = [name for name in names if name not in offered]
     if unknown:
         raise BadInput(f"no method is named {unknown[0]!r}.", hint=f"choose of: {'; '.join(offered)}.")
     chosen = [name for name in offered if name in names or not names]
-    explained, sets = Explained(base.graph, base.model, base.settings, drawn), [[0]]
     for name in chosen:
         begin = time.perf_counter()
         sets = offered[name](explained)
-        whole = protocol.without(name, sets, (time.perf_counter() - begin) / len(drawn))
+        whole = protocol.without(name, sets, (time.perf_counter() - begin) / len(explained.drawn))
         yield whole
-    fewer = put_back(sets, torch.Generator().manual_seed(base.settings.seed))
+    fewer = put_back(sets, torch.Generator().manual_seed(explained.settings.seed))
     less = protocol.without(f"{chosen[-1]}, less one fact", fewer, 0.0)
     shrinks = "n/a" if not whole.fall else f"{1 - less.fall / whole.fall:.0%}"
     yield less
@@ -142,30 +123,27 @@ def removals(
 
 @dataclass(frozen=True)
 class _Protocol:
-    base: Model
-    drawn: torch.Tensor
+    explained: Explained
     folder: Path
     seeds: int
 
     @cached_property
     def queries(self) -> list[Query]:
-        return [Query(_triple(test)) for test in self.drawn]
+        return [Query(_triple(test)) for test in self.explained.drawn]
 
     @cached_property
     def journal(self) -> Journal:
-        base = self.base
-        again = FitAgain(base.graph, self.drawn, base.model.config, base.settings, self.folder, Silent())
-        return Journal(self.folder / "removals.jsonl", base.graph.train, self.drawn, again)
+        graph, drawn, config = self.explained.graph, self.explained.drawn, self.explained.model.config
+        again = FitAgain(graph, drawn, config, self.explained.settings, self.folder, Silent())
+        return Journal(self.folder / "removals.jsonl", graph.train, drawn, again)
 
     def without(self, name: str, sets: Sequence[Sequence[int]], seconds_each: float) -> Removed:
-        train, first = self.base.graph.train, self.base.settings.seed + 1
-        rows = tuple(sorted({row for one in sets for row in one}))
-        ranks = ranks_without(self.journal, {name: rows}, range(first, first + self.seeds), self.queries)[
-            name
-        ]
+        train, rows = self.journal.train, union_of(sets)
+        seeds = seeds_after(self.explained.settings.seed, self.seeds)
+        ranks = ranks_without(self.journal, {name: rows}, seeds, self.queries)[name]
         pairs = [
-            any(pair_of(_triple(train[row]), _triple(test)) for row in one)
-            for test, one in zip(self.drawn, sets, strict=True)
+            any(pair_of(_triple(train[row]), query.triple) for row in one)
+            for query, one in zip(self.queries, sets, strict=True)
         ]
         return Removed(
             name,
@@ -179,10 +157,9 @@ class _Protocol:
             _hits_where(ranks, [not pair for pair in pairs]),
         )
 
-    def smallest(self, method: Method, explained: Explained) -> list[list[int]]:
+    def smallest(self, sets: list[list[int]]) -> list[list[int]]:
         """As `kgops explain --smallest` does; its trainings are timed with it."""
-        sets = method(explained)
-        how = {"seed": self.base.settings.seed, "seeds": self.seeds}
+        how = {"seed": self.explained.settings.seed, "seeds": self.seeds}
         sizes, _ = smallest(self.journal, self.queries, sets, [1.0] * len(sets), **how)
         return [one[:size] for one, size in zip(sets, sizes, strict=True)]
 
