@@ -1,6 +1,6 @@
 """Runs the quick benchmarks and writes BENCHMARKS.md, each value with its command and machine.
 
-    python -m benchmarks.document [--data DIR] [--output BENCHMARKS.md] [--write-only]
+    python -m benchmarks.document [--data DIR] [--write-only]
 
 Values come from `benchmarks.jsonl` in the home. Sections that this home has not measured stay as they are, with their
 fingerprint. README's table has rows of this document.
@@ -79,13 +79,6 @@ SECTIONS = (
     ),
 )
 
-_INTRODUCTION = [
-    "",
-    "`make bench` writes this file. Values are medians, with quartiles in brackets; n is the number of pairs or",
-    "repetitions. Values hold only for the fingerprint (machine, versions, commit) below their table.",
-    "",
-]
-
 # Rows that README shows.
 HEADLINES = (
     "FB15k-237, batch 256: PyKEEN as shipped (batch 16) / kgops, per sample",
@@ -102,19 +95,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--data", type=Path, help="folder with fb15k-237 and wn18rr; without it they are left out"
     )
-    parser.add_argument("--output", type=Path, default=Path("BENCHMARKS.md"))
     parser.add_argument("--write-only", action="store_true", help="measure nothing; write the stored values")
     args = parser.parse_args(argv)
+    path, readme = Path("BENCHMARKS.md"), Path("README.md")
+    before = path.read_text("utf-8")
     if not args.write_only:
         measure(args.data)
-    before = args.output.read_text("utf-8") if args.output.exists() else ""
     document = written(stored(), before)
-    args.output.write_text(document, encoding="utf-8")
-    print(args.output)
-    readme = args.output.parent / "README.md"
-    if readme.exists():
-        readme.write_text(with_headlines(readme.read_text("utf-8"), document), encoding="utf-8")
-        print(readme)
+    path.write_text(document, "utf-8")
+    readme.write_text(with_headlines(readme.read_text("utf-8"), document), "utf-8")
+    print(path, readme, sep="\n")
     return 0
 
 
@@ -144,16 +134,13 @@ def measure(data: Path | None) -> None:
 
 def written(values: Sequence[Stored], before: str = "") -> str:
     """The document; sections that this home has not measured are taken from `before`."""
-    kept = _parts(before)
-    title = next((heading for heading in kept if heading.startswith("# ")), "# Benchmarks")
-    out = [title, *kept.get(title, _INTRODUCTION)]
+    kept, title = _parts(before), "# Benchmarks"
+    out = [title, *kept.get(title, [""])]
     for section in SECTIONS:
         newest = _last_batch(values, section.stored_as)
         heading = f"## {section.title}"
-        out += [
-            heading,
-            *(_metrics(newest, section) if newest else kept.get(heading, ["", NOTHING, ""])),
-        ]
+        out.append(heading)
+        out += _metrics(newest, section) if newest else kept.get(heading, ["", NOTHING, ""])
     known = {title, *(f"## {section.title}" for section in SECTIONS)}
     for heading, lines in kept.items():  # tables that no program writes
         if heading not in known:
@@ -177,24 +164,18 @@ def _metrics(values: Sequence[Stored], section: Section) -> list[str]:
     lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
     for m in values:
         spread = "" if m.low is None or m.high is None else f"{_metric(m.low)} – {_metric(m.high)}"
-        lines.append(f"| {cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
+        subject = m.subject.replace("|", "\\|")
+        lines.append(f"| {subject} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
     body = values[0].fingerprint
     machine = f"{fingerprint_key(body)}: {describe(body)}"
     return [*lines, "", f"Command: `{section.command}`. Fingerprint {machine}.", ""]
 
 
-def cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
 def _last_batch(values: Sequence[Stored], stored_as: str) -> list[Stored]:
     """Values that the newest run of a benchmark stored."""
     known = [one for one in values if stored_as in one.command]
-    newest = known[-1] if known else None
     return [
-        one
-        for one in known
-        if newest and newest.at - one.at < BATCH_S and one.fingerprint == newest.fingerprint
+        one for one in known if known[-1].at - one.at < BATCH_S and one.fingerprint == known[-1].fingerprint
     ]
 
 

@@ -38,7 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder with train.txt, valid.txt and test.txt, instead")
     parser.add_argument("--tests", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each method or subset")
-    parser.add_argument("--seed", type=int, default=0, help="of the model and the draws")
     parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--embedding-dim", type=int, default=100)
     parser.add_argument("--base", type=Path, help="model of a kgops training to explain, and its settings")
@@ -52,7 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.lds and args.folder is None:
         parser.error("--lds needs a --folder for its trainings")
     torch.set_num_threads(1)
-    graph = _graph(args.data, args.dataset)
+    if args.data is None:
+        graph = read_pykeen_dataset(args.dataset)
+    else:
+        graph = read_graph(*(args.data / f"{split}.txt" for split in ("train", "valid", "test")))
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.embedding_dim)
     settings = TrainSettings(
         num_epochs=args.epochs,
@@ -62,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         loss="kvsall-bce",
         schedule="cosine",
         warmup_epochs=min(2, args.epochs - 1),
-        seed=args.seed,
         validate_every=0,
     )
     with tempfile.TemporaryDirectory() as scratch:
@@ -87,12 +88,6 @@ def _measured(
     explained = explained_tests(graph, config, settings, args.base, folder, args.tests)
     print(f"{len(explained.drawn)} test triples ranked first\n{REMOVED_HEADS}", flush=True)
     return removals(explained, folder, seeds=args.seeds, most=args.max_facts, names=args.methods)
-
-
-def _graph(data: Path | None, dataset: str) -> Graph:
-    if data is None:
-        return read_pykeen_dataset(dataset)
-    return read_graph(*(data / f"{split}.txt" for split in ("train", "valid", "test")))
 
 
 if __name__ == "__main__":
