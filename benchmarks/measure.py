@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 from kgops.errors import KgopsError, Unavailable
 from kgops.experiments.fingerprint import fingerprint
 from kgops.jobs.numbers import quartiles
+from kgops.present.formats import table
 from kgops.settings import find_home, make_home
 from storage.errors import StorageError
 
@@ -55,9 +56,8 @@ class Line:
         return self.value >= self.target if self.at_least else self.value <= self.target
 
 
-def table(lines: Sequence[Line]) -> list[str]:
-    """For a terminal and for Markdown alike."""
-    rows = [("what", "measured", "quartiles", "n", "target", "")]
+def _table(lines: Sequence[Line]) -> list[str]:
+    rows = []
     for line in lines:
         spread = "" if line.quartiles is None else "{:.4g} – {:.4g}".format(*line.quartiles)
         bound = "≥" if line.at_least else "≤"
@@ -65,12 +65,7 @@ def table(lines: Sequence[Line]) -> list[str]:
         verdict = {True: "reached", False: "MISSED", None: ""}[line.reached]
         measured = f"{line.value:.4g} {line.unit}"
         rows.append((line.subject, measured, spread, str(len(line.values)), target, verdict))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    shown = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in rows
-    ]
-    return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
+    return table(("what", "measured", "quartiles", "n", "target", ""), rows)
 
 
 class Stored(NamedTuple):
@@ -144,7 +139,7 @@ def arguments(name: str, purpose: str | None, *, stores: bool = True) -> argpars
 
 def finish(lines: Sequence[Line], *, keep: bool) -> int:
     """Prints the table and stores it with the typed command where wanted; 1 if a value misses its target, else 0."""
-    print(*table(lines), sep="\n")
+    print(*_table(lines), sep="\n")
     if keep:
         store(lines, shlex.join(["python", *sys.orig_argv[1:]]))
     return int(any(line.reached is False for line in lines))
