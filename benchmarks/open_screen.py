@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib
 import os
 import pty
 import select
@@ -17,14 +16,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from benchmarks.measure import PYTHON
 from kgops.settings import Home
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
+import nvml_standin
+from terminal_cells import shows
+
 COLUMNS, LINES = 120, 40
 _CURSOR = b"48;5;236"  # the colour that only the row under the cursor has behind it
-_TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 class Screen:
@@ -70,20 +72,14 @@ class Screen:
             self.read(silent_s)
 
     def until(self, *texts: bytes, within_s: float = 30.0) -> None:
-        """The cells are made only in a silence: that takes longer than a screen needs to paint them."""
+        """The cells are made only in a silence: that takes longer than a screen needs to paint them. Of a text that
+        changes, a screen sends only the cells that differ."""
         deadline = time.monotonic() + within_s
         while not all(text in self.seen for text in texts):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{texts} never showed; the screen sent {self.seen[-2000:]!r}")
-            if not self.read(0.02) and all(self.shows(text.decode(errors="replace")) for text in texts):
+            if not self.read(0.02) and all(shows(self.seen, text.decode()) for text in texts):
                 return
-
-    def shows(self, text: str) -> bool:
-        """Of a text that changes, a screen sends only the cells that differ."""
-        if str(_TESTS) not in sys.path:
-            sys.path.append(str(_TESTS))
-        found: bool = importlib.import_module("terminal_cells").shows(self.seen, text)
-        return found
 
     def until_painted(self, label: bytes) -> None:
         """Waits for the row of that label in the cursor's colour."""
@@ -140,34 +136,30 @@ def screens(home: Home, gpus: Gpus | None = None) -> Iterator[Screen]:
 class Gpus:
     """Four GPUs of the tests' stand-in for NVIDIA's library."""
 
-    def __init__(self, module: Any, folder: Path) -> None:
-        self._module, self._state = module, folder / "nvml-state"
-        self.environment = {"LD_LIBRARY_PATH": str(module.library()), module.STATE: str(self._state)}
+    def __init__(self, folder: Path) -> None:
+        self._state = folder / "nvml-state"
+        library = str(nvml_standin.library())
+        self.environment = {"LD_LIBRARY_PATH": library, nvml_standin.STATE: str(self._state)}
 
     @classmethod
     def built(cls, folder: Path) -> Gpus | None:
-        """None without a checkout or a compiler."""
-        if not (_TESTS / "nvml_standin.py").exists():
-            return None
-        sys.path.append(str(_TESTS))
-        module = importlib.import_module("nvml_standin")
-        return cls(module, folder) if module.compiler() else None
+        """None without a compiler."""
+        return cls(folder) if nvml_standin.compiler() else None
 
     def show(self, *, delay_ms: int = 0, tick: int = 0) -> None:
         """GPU readings that change with every tick, as under load."""
-        made = self._module
         gpus = tuple(
             replace(
-                made.t4(f"GPU-{i}", used_mib=3000 * (i + 1) + tick * 37 % 500),
+                nvml_standin.t4(f"GPU-{i}", used_mib=3000 * (i + 1) + tick * 37 % 500),
                 utilization=90 + (tick + i) % 9,
                 temperature=60 + (tick // 3 + i) % 4,
                 power_mw=(55 + (tick * 3 + i) % 13) * 1000,
             )
             for i in range(4)
         )
-        machine = made.Machine(gpus, delay_ms=delay_ms)
+        machine = nvml_standin.Machine(gpus, delay_ms=delay_ms)
         fresh = self._state.with_suffix(".new")
-        fresh.write_text(self._module.state_text(machine))
+        fresh.write_text(nvml_standin.state_text(machine))
         fresh.replace(self._state)
 
     @contextmanager

@@ -43,7 +43,7 @@ def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
         pass  # whatever has to be compiled is
     lines = [*first_paint(home, rounds), *at_rest(home, seconds)]
     if gpus is None:
-        print("no C compiler or no checkout: nothing is measured with GPUs", file=sys.stderr)
+        print("no C compiler: nothing is measured with GPUs", file=sys.stderr)
     else:
         gpus.show(delay_ms=200)
         lines += first_paint(home, rounds, gpus, " with a driver of 200 ms a call")
