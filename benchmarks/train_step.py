@@ -27,7 +27,7 @@ from kgops.maths.train.batches import Batch, Batches
 from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
-from kgops.maths.trials.train_step import factory, forever, matrix_product, state_bytes, synthetic
+from kgops.maths.trials import train_step as trials
 from kgops.maths.trials.variants import peak_live_bytes, run
 from kgops.workloads.train.models import ConvEConfig
 
@@ -38,19 +38,11 @@ class PykeenStep:
     def __init__(
         self, graph: Graph, config: ConvEConfig, batch_size: int, *, patched: bool, device: str = "cpu"
     ) -> None:
-        from pykeen.losses import BCEWithLogitsLoss
-        from pykeen.models import ConvE
         from pykeen.training import LCWATrainingLoop
 
         self.patched, self.batch_size = patched, batch_size
-        triples = factory(graph)
-        self.model: Any = ConvE(
-            triples_factory=triples,
-            embedding_dim=config.embedding_dim,
-            loss=BCEWithLogitsLoss(),
-            random_seed=0,
-        )
-        self.model.to(device).train()
+        triples = trials.factory(graph)
+        self.model = trials.pykeen_model(graph, ConvE(config)).to(device).train()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.loop: Any = LCWATrainingLoop(model=self.model, triples_factory=triples, optimizer=self.optimizer)
         loader = self.loop._create_training_data_loader(
@@ -63,7 +55,7 @@ class PykeenStep:
     def take(self) -> None:
         batch = self._batches[self._taken % len(self._batches)]
         self._taken += 1
-        with matrix_product() if self.patched else nullcontext():
+        with trials.matrix_product() if self.patched else nullcontext():
             self.optimizer.zero_grad()
             self.loop._forward_pass(batch, 0, self.batch_size, self.batch_size, 0.0, None)
             self.optimizer.step()
@@ -188,14 +180,14 @@ def our_step(
         for parameter in model.parameters():
             parameter.grad = None
         loss = settings.build_loss(precision, settings.chunk_for(torch.device("cpu")))
-        return TrainStep(model, loss, build_optimizer("adam", model, 1e-3)), forever(batches.epoch)
+        return TrainStep(model, loss, build_optimizer("adam", model, 1e-3)), trials.forever(batches.epoch)
 
     def twice() -> None:
         step, source = build()
         step(next(source))
         step(next(source), want_value=False)
 
-    peak_mib = (peak_live_bytes(twice) - state_bytes(model)) / MIB
+    peak_mib = (peak_live_bytes(twice) - trials.state_bytes(model)) / MIB
     step, source = build()
     numbers = itertools.count()
 
@@ -212,7 +204,7 @@ def pykeen_step(
     rival = PykeenStep(graph, config, batch_size, patched=patched)
     contender = Contender(name, rival.take, batch_size)
     if with_peak:
-        contender.peak_mib = (peak_live_bytes(rival.afresh_twice) - state_bytes(rival.model)) / MIB
+        contender.peak_mib = (peak_live_bytes(rival.afresh_twice) - trials.state_bytes(rival.model)) / MIB
     return contender
 
 
@@ -227,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--without-shipped", action="store_true", help="without PyKEEN as shipped")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
+    graph = read_graph(args.data / "train.txt") if args.data else trials.synthetic(args.entities)
     config = ConvEConfig(graph.num_entities, graph.num_relations)
     batch, rounds = args.batch_size, 3 if args.quick else 9
     contenders = [our_step(graph, config, batch, torch.float32, "kgops, float32")]
