@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks.measure import Line, arguments, ended_run, finish, quietness, run
@@ -69,23 +70,15 @@ def _run_all(home: Path, data: Path, real: Path | None, wanted: Sequence[int]) -
         print(f"{number} of {len(JOBS)}: {record['workload']} {record['label']}", file=sys.stderr, flush=True)
 
 
-def _seen_in(home: Path) -> list[tuple[Seen, float]]:
-    """Measured and predicted memory of each run, in the order run."""
-    conn = open_reader(home / "kgops.db")
-    try:
+def judged(home: Path) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Prediction methods with their relative errors, negative if the prediction is too low."""
+    with closing(open_reader(home / "kgops.db")) as conn:
         newest = [
             (process_sample(one), one.predicted_mib)
             for one in predictions.newest(conn, by_epoch=timed_by_epoch())
             if not one.on_gpu
         ]
-    finally:
-        conn.close()
-    return [(seen, shown) for seen, shown in reversed(newest) if seen is not None and shown is not None]
-
-
-def judged(home: Path) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Prediction methods with their relative errors, negative if the prediction is too low."""
-    runs = _seen_in(home)
+    runs = [(seen, shown) for seen, shown in reversed(newest) if seen is not None and shown is not None]
     if not runs:
         raise Usage(f"{home} has no run whose process was measured")
     seen = [one for one, _ in runs]
