@@ -38,6 +38,7 @@ from kgops.workloads.graphs.counts import counted_table
 from kgops.workloads.train.models import ConvEConfig
 
 MIB = 2**20
+ROUNDS = 7
 STEPS = 20  # steps per timing: synchronising with a GPU takes longer than a step
 VARIANTS: dict[str, dict[str, Any]] = {
     "fp32": {},
@@ -52,13 +53,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def main(argv: list[str] | None = None) -> int:
     parser = arguments("gpu", __doc__)
     parser.add_argument("--data", type=Path, help="folder with the train.txt of FB15k-237")
-    parser.add_argument("--quick", action="store_true", help="three rounds")
     parser.add_argument(
         "--seconds", type=finite_number, default=280, help="skip benchmarks that would start later than this"
     )
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
-        print(f"no GPU to measure: torch {torch.__version__} sees no CUDA device{_why_no_gpu()}")
+        problem = cuda_problem()
+        why = f"; {problem.reason}: {problem.hint}" if problem is not None else ""
+        print(f"no GPU to measure: torch {torch.__version__} sees no CUDA device{why}")
         return 1
     begun = time.monotonic()
     graph = read_graph(args.data / "train.txt") if args.data else shaped_like_fb15k_237()
@@ -68,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         flush=True,
     )
     lines, troubles = [], []
-    for name, section in sections(graph, 3 if args.quick else 7):
+    for name, section in sections(graph):
         if time.monotonic() - begun > args.seconds:
             troubles.append(f"{name}: skipped after {args.seconds:.0f} s")
             continue
@@ -93,17 +95,12 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if any(": n/a" not in trouble for trouble in troubles) else code
 
 
-def _why_no_gpu() -> str:
-    problem = cuda_problem()
-    return f"; {problem.reason}: {problem.hint}" if problem is not None else ""
-
-
-def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list[Line]]]]:
-    yield "epoch", lambda: epoch(graph, rounds)
-    yield "steps of 1024", lambda: steps(graph, "FB15k-237", 1024, rounds, shipped=False)
-    yield "steps of 256", lambda: steps(graph, "FB15k-237", 256, rounds, shipped=True)
+def sections(graph: Graph) -> Iterator[tuple[str, Callable[[], list[Line]]]]:
+    yield "epoch", lambda: epoch(graph)
+    yield "steps of 1024", lambda: steps(graph, "FB15k-237", 1024, shipped=False)
+    yield "steps of 256", lambda: steps(graph, "FB15k-237", 256, shipped=True)
     yield "tracin", lambda: tracin(graph)
-    yield "100k entities", lambda: steps(synthetic(100_000), "100k entities", 1024, rounds, shipped=False)
+    yield "100k entities", lambda: steps(synthetic(100_000), "100k entities", 1024, shipped=False)
 
 
 def shaped_like_fb15k_237() -> Graph:
@@ -184,14 +181,14 @@ class OurStep:
         torch.cuda.synchronize()
 
 
-def epoch(graph: Graph, rounds: int) -> list[Line]:
+def epoch(graph: Graph) -> list[Line]:
     """Epochs of batches of 1024: time and peak memory."""
     lines = []
     for variant, changes in VARIANTS.items():
         torch.cuda.reset_peak_memory_stats()
         ours = OurStep(graph, TrainSettings(batch_size=1024, **changes))
         ours.epoch_ms(0)
-        took = tuple(ours.epoch_ms(number) for number in range(1, rounds + 1))
+        took = tuple(ours.epoch_ms(number) for number in range(1, ROUNDS + 1))
         peak = torch.cuda.max_memory_allocated() / MIB
         best = variant == "bf16, compiled and replayed"
         key, what = f"gpu_epoch_{_slug(variant)}", f"epoch, {variant}{_honoured(ours)}"
@@ -202,7 +199,7 @@ def epoch(graph: Graph, rounds: int) -> list[Line]:
     return lines
 
 
-def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool) -> list[Line]:
+def steps(graph: Graph, subject: str, batch: int, *, shipped: bool) -> list[Line]:
     """Steps of all variants and of PyKEEN, interleaved."""
     contenders, kept = [], {}
     for variant, changes in VARIANTS.items():
@@ -212,7 +209,7 @@ def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool)
     if find_spec("pykeen") is not None:
         contenders += [_pykeen(graph, batch, patched) for patched in ([True, False] if shipped else [True])]
     key = f"gpu_{subject.lower().replace(' ', '_').replace('-', '')}_{batch}"
-    rows = {row.name: row for row in measure(contenders, rounds)}
+    rows = {row.name: row for row in measure(contenders, ROUNDS)}
     first = rows["fp32"]
     lines = []
     for variant, row in rows.items():
