@@ -34,10 +34,10 @@ from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings, resolve_precision
 from kgops.maths.trials.tracin import model_of
 from kgops.maths.trials.train_step import forever, synthetic
+from kgops.maths.trials.variants import MIB
 from kgops.workloads.graphs.counts import counted_table
 from kgops.workloads.train.models import ConvEConfig
 
-MIB = 2**20
 ROUNDS = 7
 STEPS = 20  # steps per timing: synchronising with a GPU takes longer than a step
 VARIANTS: dict[str, dict[str, Any]] = {

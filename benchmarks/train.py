@@ -17,12 +17,8 @@ from typing import Any
 from benchmarks.measure import Line, arguments, finish, json_of, quietness, run
 from kgops.experiments.fingerprint import fingerprint
 
-OURS, BF16 = "kgops, float32", "kgops, bfloat16"
-PATCHED, SHIPPED = "PyKEEN, matrix product patched in", "PyKEEN as shipped"
-FLOOR = "floor: products, convolution, Adam"
 # Key, subject, graph (a folder of DIR or a number of entities), batch size, targets.
-_Targets = dict[str, float]
-COMPARISONS: tuple[tuple[str, str, str | int, int, _Targets], ...] = (
+COMPARISONS: tuple[tuple[str, str, str | int, int, dict[str, float]], ...] = (
     (
         "fb15k237_256",
         "FB15k-237, batch 256",
@@ -62,20 +58,21 @@ def main(argv: list[str] | None = None) -> int:
     return code
 
 
-def _step(key: str, subject: str, flags: list[str], targets: _Targets) -> list[Line]:
+def _step(key: str, subject: str, flags: list[str], targets: dict[str, float]) -> list[Line]:
     flags += [] if "shipped" in targets else ["--without-shipped"]
     flags += [] if "patched" in targets else ["--ours-only"]
     rows = {row["name"]: row for row in json_of("benchmarks.train_step", *flags, OMP_NUM_THREADS="1")}
-    ours = rows[OURS]
+    ours = rows["kgops"]
     lines = [
         Line(f"{key}_ms", f"{subject}: a step of kgops, best", "ms", (ours["best_ms"],)),
         Line(f"{key}_mib", f"{subject}: memory of a step", "MiB", (ours["peak_mib"],), targets.get("mib")),
     ]
-    if PATCHED not in rows:
+    if "patched" not in rows:
         return lines
-    patched, floor = rows[PATCHED]["ratios"], rows[FLOOR]["ratios"]
+    patched, floor = rows["patched"]["ratios"], rows["floor"]["ratios"]
+    patched_mib = rows["patched"]["peak_mib"]
     # All are ratios to kgops' float32 step of that round.
-    low = tuple(theirs / ours_low for theirs, ours_low in zip(patched, rows[BF16]["ratios"], strict=True))
+    low = tuple(theirs / ours_low for theirs, ours_low in zip(patched, rows["bf16"]["ratios"], strict=True))
     most = tuple(a / b for a, b in zip(patched, floor, strict=True))
     over = tuple(1 / ratio for ratio in floor)
     bf16 = _where_amx(targets.get("bf16"))
@@ -85,15 +82,10 @@ def _step(key: str, subject: str, flags: list[str], targets: _Targets) -> list[L
         Line(f"{key}_most", f"{subject}: PyKEEN patched / bare products", "×", most),
         Line(f"{key}_floor", f"{subject}: kgops / bare products", "×", over, targets.get("floor")),
         *lines,
-        Line(
-            f"{key}_patched_mib",
-            f"{subject}: memory of PyKEEN patched",
-            "MiB",
-            (rows[PATCHED]["peak_mib"],),
-        ),
+        Line(f"{key}_patched_mib", f"{subject}: memory of PyKEEN patched", "MiB", (patched_mib,)),
     ]
-    if SHIPPED in rows:
-        shipped = rows[SHIPPED]
+    if "shipped" in rows:
+        shipped = rows["shipped"]
         if shipped["peak_mib"] is not None:
             subject_of_memory = f"{subject}: memory of PyKEEN as shipped"
             lines.append(Line(f"{key}_shipped_mib", subject_of_memory, "MiB", (shipped["peak_mib"],)))

@@ -28,7 +28,7 @@ from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
 from kgops.maths.trials import train_step as trials
-from kgops.maths.trials.variants import peak_live_bytes, run
+from kgops.maths.trials.variants import MIB, peak_live_bytes, run
 from kgops.workloads.train.models import ConvEConfig
 
 
@@ -123,9 +123,6 @@ class Floor:
         self.optimizer.step()
 
 
-MIB = 2**20
-
-
 @dataclass
 class Contender:
     """A training step to compare; `samples` is its batch size, which may be smaller than kgops'."""
@@ -200,9 +197,8 @@ def our_step(
 def pykeen_step(
     graph: Graph, config: ConvEConfig, batch_size: int, patched: bool, with_peak: bool
 ) -> Contender:
-    name = "PyKEEN, matrix product patched in" if patched else "PyKEEN as shipped"
     rival = PykeenStep(graph, config, batch_size, patched=patched)
-    contender = Contender(name, rival.take, batch_size)
+    contender = Contender("patched" if patched else "shipped", rival.take, batch_size)
     if with_peak:
         contender.peak_mib = (peak_live_bytes(rival.afresh_twice) - trials.state_bytes(rival.model)) / MIB
     return contender
@@ -222,10 +218,10 @@ def main(argv: list[str] | None = None) -> int:
     graph = read_graph(args.data / "train.txt") if args.data else trials.synthetic(args.entities)
     config = ConvEConfig(graph.num_entities, graph.num_relations)
     batch, rounds = args.batch_size, 3 if args.quick else 9
-    contenders = [our_step(graph, config, batch, torch.float32, "kgops, float32")]
-    contenders.append(our_step(graph, config, batch, torch.bfloat16, "kgops, bfloat16"))
+    contenders = [our_step(graph, config, batch, torch.float32, "kgops")]
+    contenders.append(our_step(graph, config, batch, torch.bfloat16, "bf16"))
     if not args.ours_only:
-        contenders.append(Contender("floor: products, convolution, Adam", Floor(config, batch), batch))
+        contenders.append(Contender("floor", Floor(config, batch), batch))
         contenders.append(pykeen_step(graph, config, batch, patched=True, with_peak=True))
     rows = measure(contenders, rounds)
     if not args.ours_only and not args.without_shipped:
