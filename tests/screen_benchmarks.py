@@ -62,25 +62,22 @@ def add_claims(conn: Connection, machine: dict[str, Any] = HERE, at: float | Non
     return number
 
 
-def add_matrix(conn: Connection, sizes: tuple[int, ...] = (128, 256, 512, 1024)) -> int:
+def add_matrix(conn: Connection) -> int:
     """`kgops bench matrix` over batch sizes in two precisions."""
     rng, began = random.Random(8), time.time() - 1800
-    settings = [
-        {"batch_size": size, "precision": precision} for precision in ("fp32", "bf16") for size in sizes
-    ]
-    names = [f"batch_size={one['batch_size']} precision={one['precision']}" for one in settings]
-    plan = {
-        "variants": [
-            {"name": name, "varied": setting} for name, setting in zip(names, settings, strict=True)
-        ],
-        "rounds": 5,
+    settings: dict[str, dict[str, Any]] = {
+        f"batch_size={size} precision={precision}": {"batch_size": size, "precision": precision}
+        for precision in ("fp32", "bf16")
+        for size in (128, 256, 512, 1024)
     }
+    variants = [{"name": name, "varied": setting} for name, setting in settings.items()]
+    plan = {"variants": variants, "rounds": 5}
     command = "kgops bench matrix nations.toml --vary batch_size=128,256,512,1024 --vary precision=fp32,bf16"
     number = benches.begin(conn, "nations.toml by batch_size, precision", plan, command, HERE, began)
     for i in range(4):
         base = ran(rng, 1.0, 400.0, {"test_mrr": 0.6})
-        for name, setting in list(zip(names, settings, strict=True))[1:]:
-            size, half = int(setting["batch_size"]), setting["precision"] == "bf16"
+        for name, setting in list(settings.items())[1:]:
+            size, half = setting["batch_size"], setting["precision"] == "bf16"
             seconds, mib = (0.3 + 90 / size) * (0.8 if half else 1.0), (300 + size / 2) * (0.7 if half else 1)
             measured = ran(rng, seconds, mib, {"test_mrr": 0.59 if half else 0.6})
             measured["options"] = (
