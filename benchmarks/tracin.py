@@ -37,7 +37,6 @@ from kgops.maths.trials.train_step import pykeen_model
 from kgops.planning.resolve import TRACIN_KERNELS
 
 LOSSES = {"one-to-n": ONE_TO_N, "target": TARGET}
-FLOOR = "plain forward + backward"
 TOP, BATCH, ROUNDS = 100, 20, 3
 AT_ONCE = 3072  # tests of `whole`: more take more memory, and less time
 Work = Callable[[torch.Tensor], object]
@@ -82,7 +81,7 @@ def compare(graph: Graph, name: str, tests: int, args: argparse.Namespace) -> It
     triples = graph.train[order[len(order) // 3 :]][: min(args.triples, 1024) if args.quick else args.triples]
     test_triples = graph.train[torch.randperm(len(graph.train))[:tests]]
     methods: list[tuple[str, Work, int]] = [
-        (FLOOR, plain_pass(model, loss), len(triples)),
+        ("plain forward + backward", plain_pass(model, loss), len(triples)),
         ("kgops, factored", factored(model, loss, test_triples), len(triples)),
     ]
     if not args.ours_only:
