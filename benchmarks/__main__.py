@@ -1,4 +1,4 @@
-"""Benchmarks of kgops. `--help` lists the arguments of each; most know --quick, and --store to keep
+"""Benchmarks of kgops. `--help` lists the arguments of each; some know --quick, most --store to keep
 the values in the home. The exit code is 1 if a value misses its target.
 
   python -m benchmarks.train     Training against PyKEEN: speed, memory, quality.
