@@ -226,6 +226,13 @@ def test_what_traces_keeps_few_kernels_and_a_training_those_it_has() -> None:
     assert resolve.resolve(job({}), lambda _: None).environment == {}
 
 
+def test_large_blocks_of_pykeen_have_pages_of_their_own_unless_a_person_says_otherwise() -> None:
+    theirs = job({}, train={"engine": "pykeen", "model": "TransE"})
+    found = resolve.resolve(theirs, lambda _: None).environment
+    assert found == {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8388608:glibc.malloc.hugetlb=1"}
+    assert resolve.for_worker(found, {"GLIBC_TUNABLES": "glibc.malloc.arena_max=4"}) == {}
+
+
 def test_growing_segments_are_taken_from_the_environment_of_a_slice_and_other_settings_stay() -> None:
     mig = GpuFacts("H200 MIG 1g.18gb", (9, 0), is_slice=True)
     found = resolve.resolve(job({}, profile="h200"), lambda gpu: mig)
