@@ -201,10 +201,14 @@ def _common(bed: Bed, chance: random.Random, gpus: tuple[str, ...]) -> Words:
         words += ["--profile", chance.choice([*profiles.names(), str(bed.profile)])]
     if gpus and chance.random() < 0.5:
         words += ["--gpu", chance.choice(gpus)]
-        while "--memory-limit" in words:  # which is for the CPU
-            at = words.index("--memory-limit")
-            del words[at : at + 2]
+        words = _without(words, "--memory-limit")  # which is for the CPU
     return words
+
+
+def _without(words: Words, option: str) -> Words:
+    """Without the option and its value."""
+    at = words.index(option) if option in words else len(words)
+    return words[:at] + words[at + 2 :]
 
 
 def _some(known: Choices, chance: random.Random, share: float) -> Words:
@@ -238,10 +242,7 @@ def _tracin(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     which = chance.choice([["--max-triples", "3"], ["--test-triples", bed.tests], ["--start-index", "198"]])
     if "--self-influence" in words:
         which = []
-        words = [word for word in words if word not in ("--skip-filtering",)]
-        while "--n-hops" in words:
-            at = words.index("--n-hops")
-            del words[at : at + 2]
+        words = _without([word for word in words if word != "--skip-filtering"], "--n-hops")
     run = chance.choice([["--run", "1"], ["--run", "1"], ["--run", "2", "--loss", "target"]])
     return ["tracin", *run, *which, *words], []
 
@@ -270,38 +271,32 @@ def _regress(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     return ["regress", *(["--config", named] if named else []), *quick, *words], [str(named)]
 
 
-def _options_of(chance: random.Random, share: float, but: tuple[str, ...] = ()) -> dict[str, Any]:
-    known = {name: values for name, values in _OPTIONS.items() if name not in but}
-    return {name: chance.choice(values) for name, values in known.items() if chance.random() < share}
+def _options_of(chance: random.Random, share: float) -> dict[str, Any]:
+    return {name: chance.choice(values) for name, values in _OPTIONS.items() if chance.random() < share}
+
+
+def _file(bed: Bed, workload: str, settings: dict[str, Any], options: dict[str, Any]) -> tuple[Words, Words]:
+    return [bed.job_file({"workload": workload, workload: settings, "options": options})], list(options)
+
+
+_TRAINING = {"dataset": "nations", "num_epochs": 1, "embedding_dim": 16, "output_channels": 4}
 
 
 def _file_of_train(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
-    settings = {"dataset": "nations", "num_epochs": 1, "embedding_dim": 16, "output_channels": 4}
-    options = _options_of(chance, 0.4)
-    table = {"workload": "train", "train": settings, "options": options}
-    return [bed.job_file(table)], list(options)
+    return _file(bed, "train", _TRAINING, _options_of(chance, 0.4))
 
 
 def _file_of_tracin(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
-    options = _options_of(chance, 0.4)
-    table = {"workload": "tracin", "tracin": {"run": 1, "max_triples": 2, "top_k": 2}, "options": options}
-    return [bed.job_file(table)], list(options)
+    return _file(bed, "tracin", {"run": 1, "max_triples": 2, "top_k": 2}, _options_of(chance, 0.4))
 
 
 def _file_of_regress(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     settings = {"data_directory": str(bed.flights), "epochs": 1, "pretrain": False}
-    options = {"memory_optimized": True, **_options_of(chance, 0.4)}
-    return [bed.job_file({"workload": "regress", "regress": settings, "options": options})], list(options)
+    return _file(bed, "regress", settings, {"memory_optimized": True, **_options_of(chance, 0.4)})
 
 
 def _sweep(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     """Its last word is the job that its first run is."""
-    settings: dict[str, Any] = {
-        "dataset": "nations",
-        "num_epochs": 1,
-        "embedding_dim": 16,
-        "output_channels": 4,
-    }
     known: Choices = {
         "batch_size": (100, 512),
         "precision": ("fp32", "bf16"),
@@ -310,7 +305,7 @@ def _sweep(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     name = chance.choice(list(known))
     values = chance.sample(known[name], 2)
     options = {one: value for one, value in _options_of(chance, 0.3).items() if one != name}
-    table = {"workload": "train", "train": settings, "options": options}
+    table = {"workload": "train", "train": _TRAINING, "options": options}
     texts = [str(value).lower() for value in values]
     first = {**table, "label": f"nations {name}={texts[0]}", "options": {**options, name: values[0]}}
     vary = f"{name}={','.join(texts)}"
@@ -318,14 +313,10 @@ def _sweep(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
 
 
 def _pipeline(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
-    small: dict[str, Any] = {"dataset": "nations", "num_epochs": 2, "embedding_dim": 16, "output_channels": 4}
-    tracin: dict[str, Any] = {"max_triples": 2, "top_k": 2}
-    if chance.random() < 0.3:
-        small["device"] = "cpu"
-        tracin["device"] = "cpu"
-    options = _options_of(chance, 0.35)
-    table = {"workload": "pipeline", "pipeline": {"train": small, "tracin": tracin}, "options": options}
-    return [bed.job_file(table)], list(options)
+    device = {"device": "cpu"} if chance.random() < 0.3 else {}
+    train = {**_TRAINING, "num_epochs": 2, **device}
+    stages = {"train": train, "tracin": {"max_triples": 2, "top_k": 2, **device}}
+    return _file(bed, "pipeline", stages, _options_of(chance, 0.35))
 
 
 def _exec(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
@@ -333,10 +324,7 @@ def _exec(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
 
 
 def _file_of_exec(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
-    options = _options_of(chance, 0.2)
-    return [bed.job_file({"workload": "exec", "exec": {"command": ["true"]}, "options": options})], list(
-        options
-    )
+    return _file(bed, "exec", {"command": ["true"]}, _options_of(chance, 0.2))
 
 
 _KINDS: dict[Make, int] = {
