@@ -239,7 +239,9 @@ def test_all_faulty_flights_are_named_at_once(tmp_path: Path) -> None:
     assert "damaged" in lines[2]
 
 
-def test_one_flight_alone_cannot_be_held_out(tmp_path: Path) -> None:
+def test_no_flight_cannot_be_trained_on_and_one_alone_cannot_be_held_out(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"{tmp_path} has no flights"):
+        read_flights(tmp_path, 2)
     write(tmp_path, "only")
     with pytest.raises(BadInput, match="one is held out"):
         hold_out(read_flights(tmp_path, 2))
