@@ -69,24 +69,13 @@ def test_predict_says_that_it_can_only_guess(run_cli: Console) -> None:
     put_graph(run_cli.cwd)
     train = run_cli.cwd / "train.txt"
     train.write_text(train.read_text() + "PLACE:1\tnear\tPLACE:2\nPLACE:2\tnear\tPLACE:1\n")
-    small = (
-        "--embedding-dim",
-        "16",
-        "--output-channels",
-        "2",
-        "--num-epochs",
-        "2",
-        "--checkpoint-frequency",
-        "2",
-    )
-    assert run_cli("run", "train", "--train", "train.txt", *small, "--device", "cpu").code == 0
-    asked = ("--head", "PLACE:1", "--relation", "treats", "--device", "cpu")
-    assert run_cli("run", "predict", "--run", "1", *asked).code == 0
+    small = "--embedding-dim 16 --output-channels 2 --num-epochs 2 --checkpoint-frequency 2 --device cpu"
+    assert run_cli("run", "train", "--train", "train.txt", *small.split()).code == 0
+    (run_cli.cwd / "asked.tsv").write_text("PLACE:1\ttreats\t?\nCHEBI:1\ttreats\t?\n")
+    assert run_cli("run", "predict", "--run", "1", "--queries", "asked.tsv", "--device", "cpu").code == 0
     shown = " ".join(run_cli("show", "2").out.split())
     assert "question 1: no head of 'treats' has any relation in common with 'PLACE:1'" in shown
-    known = ("--head", "CHEBI:1", "--relation", "treats", "--device", "cpu")
-    assert run_cli("run", "predict", "--run", "1", *known).code == 0
-    assert "no head of" not in run_cli("show", "3").out
+    assert shown.count("no head of") == 1
 
 
 ABOUT = {"model": 'a "b"\n\\.pt', "probability": None, "entities": 3}

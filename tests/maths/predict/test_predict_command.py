@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,6 @@ def rows_of(run_cli: Console, run: int) -> list[dict[str, str]]:
     path = Path(run_cli.show(run)["path"]) / "results" / "predictions.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def train_on(run_cli: Console, graph: Path) -> None:
-    """Run 1: a small model of the triples in the file."""
-    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
-    assert run_cli("run", "train", "--train", graph, *small).code == 0
 
 
 def triple(row: dict[str, str]) -> tuple[str, str, str]:
@@ -64,15 +59,18 @@ def test_a_file_of_questions_is_answered_line_by_line_and_what_is_unknown_is_tol
 ) -> None:
     pytest.importorskip("pyarrow")
     asked, output = tmp_path / "asked.tsv", tmp_path / "out.parquet"
-    asked.write_text("# questions\nusa\tembassy\t?\n?\tembassy\tchina\nAtlantis\tembassy\t?\nuk\ttreaties\n")
+    asked.write_text(
+        "# questions\nusa\tembassy\t?\n?\tembassy\tchina\nAtlantis\tembassy\t?\nuk\ttreaties\nusa\tembasy\t?\n"
+    )
     done = ask(run_cli, trained, "--queries", asked, "--top-k", "3", "--output", output)
     assert done.code == 0, done.err
     rows = rows_of(run_cli, 1)
     assert [row["question"] for row in rows] == ["1"] * 3 + ["2"] * 3 + ["4"] * 3
     assert {row["tail"] for row in rows[3:6]} == {"china"} and {row["asked"] for row in rows[3:6]} == {"head"}
-    assert run_cli.show(1)["metric"]["failed_questions"] == 1
+    assert run_cli.show(1)["metric"]["failed_questions"] == 2
     unknown = "question 3 (Atlantis · embassy · ?): no entity is named 'Atlantis'"
     assert unknown in run_cli("show", "1").out and f"note: {unknown}" in done.err
+    assert "no relation is named 'embasy': did you mean 'embassy'" in done.err
     table = must_have_parquet().parquet.read_table(output)
     assert table.column("tail").to_pylist() == [row["tail"] for row in rows]
     # For TracIn: the best answer to each question first, then the second best.
@@ -130,7 +128,6 @@ def test_all_pairs_of_a_relation_are_new_ones_unless_asked_for_all(run_cli: Cons
     ("words", "said"),
     [
         (("--head", "Chinna", "--relation", "embassy"), "no entity is named 'Chinna': did you mean 'china'?"),
-        (("--head", "usa", "--relation", "embasy"), "no relation is named 'embasy': did you mean 'embassy'"),
         (("--head", "usa"), "--relation: missing"),
         (("--head", "usa", "--head", "uk", "--relation", "embassy"), "--head is given twice"),
         (("--relation", "embassy"), "--head: missing, and so is --tail"),
@@ -187,35 +184,46 @@ def test_without_validation_the_final_model_answers(run_cli: Console) -> None:
     assert model == run_cli.folder(1) / "results" / "final_model.pt"
 
 
-def test_names_that_begin_with_a_hash_are_names(run_cli: Console) -> None:
+@pytest.fixture(scope="module")
+def odd_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A home whose run 1 trained on names that begin with a hash, and on names with blanks around them."""
+    folder = tmp_path_factory.mktemp("odd-names")
+    console = Console(folder / "home", folder)
+    hashes = "a\tr\t#1\na\tr\tb\nb\tr\t#1\n#1\tr\ta\n#2\tr\ta\nb\tr\t#2\n"
+    blanks = "a\tq \t b\na \tq \tc\nb\tq \ta\nc\tq \t b\n b\tq \tc\n"
+    (folder / "graph.txt").write_text(hashes + blanks)
+    small = "--embedding-dim 16 --output-channels 2 --device cpu --num-epochs 1"
+    console.must("run", "train", "--train", "graph.txt", *small.split())
+    yield console
+    console.close()
+
+
+def test_names_that_begin_with_a_hash_are_names(odd_names: Console) -> None:
     """A graph's file has no comments; those that people write have lines without a tab."""
-    graph, lines = run_cli.cwd / "graph.txt", run_cli.cwd / "lines.txt"
-    graph.write_text("a\tr\t#1\na\tr\tb\nb\tr\t#1\n#1\tr\ta\n#2\tr\ta\nb\tr\t#2\n")
-    train_on(run_cli, graph)
-    lines.write_text("# two questions\n#1\tr\t?\n#2\tr\t?\n")
-    assert run_cli("run", "predict", "--run", "1", "--queries", lines, "--top-k", "3").code == 0
-    assert {row["head"] for row in rows_of(run_cli, 2)} == {"#1", "#2"}
-    (run_cli.cwd / "candidates.txt").write_text("# of these two\n#1\nb\n")
+    (odd_names.cwd / "lines.txt").write_text("# two questions\n#1\tr\t?\n#2\tr\t?\n")
+    ask_first = ("run", "predict", "--run", "1", "--json")
+    run = odd_names.must(*ask_first, "--queries", "lines.txt", "--top-k", "3").json()
+    assert {row["head"] for row in rows_of(odd_names, run["id"])} == {"#1", "#2"}
+    (odd_names.cwd / "candidates.txt").write_text("# of these two\n#1\nb\n")
     limited = ("--head", "a", "--relation", "r", "--candidates", "candidates.txt")
-    assert run_cli("run", "predict", "--run", "1", *limited).code == 0
-    assert {row["tail"] for row in rows_of(run_cli, 3)} == {"#1", "b"}
+    run = odd_names.must(*ask_first, *limited).json()
+    assert {row["tail"] for row in rows_of(odd_names, run["id"])} == {"#1", "b"}
 
 
-def test_blanks_around_a_name_belong_to_it(run_cli: Console) -> None:
+def test_blanks_around_a_name_belong_to_it(odd_names: Console) -> None:
     """As in the graph's file; around a name that has none they are those of a table."""
-    graph, lines = run_cli.cwd / "graph.txt", run_cli.cwd / "lines.txt"
-    graph.write_text("a\tr \t b\na \tr \tc\nb\tr \ta\nc\tr \t b\n b\tr \tc\n")
-    train_on(run_cli, graph)
-    lines.write_text("a \tr \t?\n c\tr \t ?\n b\tr\t?\nb\tr \t?\n")
-    assert run_cli("run", "predict", "--run", "1", "--queries", lines, "--top-k", "5").code == 0
-    rows = rows_of(run_cli, 2)
+    (odd_names.cwd / "lines.txt").write_text("a \tq \t?\n c\tq \t ?\n b\tq\t?\nb\tq \t?\n")
+    asked = ("--queries", "lines.txt", "--top-k", "7", "--json")
+    predicted = str(odd_names.must("run", "predict", "--run", "1", *asked).json()["id"])
+    rows = rows_of(odd_names, int(predicted))
     assert {row["head"] for row in rows} == {"a ", "c", " b", "b"}
-    assert {row["tail"] for row in rows} == {"a", "a ", "b", " b", "c"}
-    for workload in ("tracin", "explain"):
-        assert run_cli("run", workload, "--from-predictions", "2").code == 0
-    assert run_cli.show(3)["metric"]["tests"] == 20
-    found = json.loads(run_cli("influences", "3", "--json").out)
+    assert {row["tail"] for row in rows} == {"a", "a ", "b", " b", "c", "#1", "#2"}
+    traced, explained = (
+        odd_names.must("run", workload, "--from-predictions", predicted, "--json").json()
+        for workload in ("tracin", "explain")
+    )
+    assert traced["metric"]["tests"] == 28
+    found = odd_names("influences", str(traced["id"]), "--json").json()
     assert sorted(map(triple, found)) == sorted(map(triple, rows))
-    assert run_cli.show(4)["metric"]["predictions"] == 20
-    given = ("--triple", "a,r , b", "--device", "cpu")
-    assert run_cli("run", "explain", "--run", "1", *given).code == 0
+    assert explained["metric"]["predictions"] == 28
+    odd_names.must("run", "explain", "--run", "1", "--triple", "a,q , b", "--device", "cpu")
