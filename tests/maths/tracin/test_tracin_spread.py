@@ -53,30 +53,32 @@ def worker(name: str, *given: str) -> list[str]:
     return [sys.executable, "-P", "-m", f"kgops.maths.{name}", *given]
 
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # each, so that one process rounds as two do
+WAYS: dict[str, dict[str, Any]] = {
+    "the strongest of every test": {"test": "test.txt", "top_k": 20},
+    "every score of one test": {"test_triple": "e1,r1,e2"},
+    "a filtered batch": {"test_triples": "test.txt", "n_hops": 1, "max_triples": 6, "top_k": 30},
+}
+STRONGEST = next(iter(WAYS))
 
 
-def begin(
-    folder: Path, trained: Path, devices: int, *, threads: dict[str, str] = ONE_THREAD, **settings: Any
-) -> subprocess.Popen[bytes]:
+def begin(folder: Path, trained: Path, devices: int, way: str = STRONGEST) -> subprocess.Popen[bytes]:
     """The worker of a TracIn run."""
     folder.mkdir(exist_ok=True)
+    own = {name: str(trained / value) if value == "test.txt" else value for name, value in WAYS[way].items()}
     table = {
         "checkpoint_dir": str(trained / "results" / "checkpoints"),
         "train": str(trained / "train.txt"),
         "loss": "one-to-n",
         "device": "cpu",
         "csv_output": str(folder / "found.csv"),  # without it the strongest are kept alone
-        **settings,
+        **own,
     }
     job = read_job({"workload": "tracin", "tracin": table, "options": {"devices": devices}}, "the test")
     (folder / "job.toml").write_text(job.as_toml())
-    own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
-    return subprocess.Popen(
-        worker("tracin.worker", str(folder / "job.toml")),
-        env={**os.environ, **own, **threads},
-        stdout=subprocess.DEVNULL,
-    )
+    variables = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
+    variables["OMP_NUM_THREADS"] = "1"  # each, so that one process rounds as two do
+    command = worker("tracin.worker", str(folder / "job.toml"))
+    return subprocess.Popen(command, env={**os.environ, **variables}, stdout=subprocess.DEVNULL)
 
 
 def found_in(folder: Path) -> dict[str, bytes]:
@@ -92,27 +94,13 @@ def hands_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-WAYS: dict[str, dict[str, Any]] = {
-    "the strongest of every test": {"test": "test.txt", "top_k": 20},
-    "every score of one test": {"test_triple": "e1,r1,e2"},
-    "a filtered batch": {"test_triples": "test.txt", "n_hops": 1, "max_triples": 6, "top_k": 30},
-}
-
-
-def with_paths(settings: dict[str, Any], trained: Path) -> dict[str, Any]:
-    return {name: str(trained / value) if value == "test.txt" else value for name, value in settings.items()}
-
-
 @pytest.fixture(scope="module")
 def alone(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
     """What one process finds, in each way."""
     folder = tmp_path_factory.mktemp("alone")
-    runs = {
-        way: begin(folder / str(number), trained, 1, **with_paths(settings, trained))
-        for number, (way, settings) in enumerate(WAYS.items())
-    }
-    assert [run.wait(120) for run in runs.values()] == [0] * len(runs)
-    return {way: found_in(folder / str(number)) for number, way in enumerate(runs)}
+    runs = [begin(folder / way, trained, 1, way) for way in WAYS]
+    assert [run.wait(120) for run in runs] == [0] * len(runs)
+    return {way: found_in(folder / way) for way in WAYS}
 
 
 @contextmanager
@@ -129,7 +117,7 @@ def a_piece_nobody_can_have(folder: Path) -> Iterator[int]:
 def test_two_processes_find_byte_for_byte_what_one_finds(
     way: str, trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
-    assert begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained)).wait(120) == 0
+    assert begin(tmp_path, trained, 2, way).wait(120) == 0
     assert alone[way]
     assert found_in(tmp_path) == alone[way]
     assert option(tmp_path, "devices")["applied"] == min(2, len(os.sched_getaffinity(0)))
@@ -139,29 +127,27 @@ def test_two_processes_find_byte_for_byte_what_one_finds(
 def test_a_process_that_is_killed_is_replaced_and_the_result_is_the_same(
     trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
-    way = "the strongest of every test"
-    run = begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained))
+    run = begin(tmp_path, trained, 2)
     with a_piece_nobody_can_have(tmp_path):
         wait_for(lambda: len(hands_of(run.pid)) == 2, "two hands")
         before = hands_of(run.pid)
         os.kill(before[0], signal.SIGKILL)
         wait_for(lambda: len({*hands_of(run.pid)} - {*before}) == 1, "another hand")
     assert run.wait(120) == 0
-    assert found_in(tmp_path) == alone[way]
+    assert found_in(tmp_path) == alone[STRONGEST]
 
 
 def test_a_stopped_run_goes_on_with_the_pieces_that_were_published(
     trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
-    way = "the strongest of every test"
-    run = begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained))
+    run = begin(tmp_path, trained, 2)
     with a_piece_nobody_can_have(tmp_path) as many:
         wait_for(lambda: len(list((tmp_path / "shards").glob("*/*.pt"))) == many - 1, "all pieces but one")
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == -signal.SIGTERM
-    assert begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained)).wait(120) == 0
+    assert begin(tmp_path, trained, 2).wait(120) == 0
     assert f"{many - 1} already done" in (tmp_path / "events.jsonl").read_text()
-    assert found_in(tmp_path) == alone[way]
+    assert found_in(tmp_path) == alone[STRONGEST]
 
 
 # --- pieces ---------------------------------------------------------------------------------------
