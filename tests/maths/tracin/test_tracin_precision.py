@@ -9,9 +9,9 @@ import torch
 from pykeen.datasets import Nations
 from pykeen.models import DistMult
 from recording import events
-from test_tracin_worker import Trace, rows, trace_model
+from test_tracin_worker import TRIPLE, Trace, rows, trace_model
 from test_tracin_worker import trace as trace
-from tracing import files, first_test_triples
+from tracing import files
 
 from kgops.maths.graphs.triples import read_graph
 from kgops.maths.models.conve import ConvE
@@ -94,12 +94,11 @@ def test_many_entities_do_not_overflow_fp16() -> None:
 def test_a_training_in_tf32_leaves_tracin_and_evaluations_of_its_process_as_they_are(
     trace: Trace, trained: Path
 ) -> None:
-    triple = ",".join(first_test_triples(1)[0])
     saved = read_checkpoint(kept_checkpoints(trained / "checkpoints")[-1])
-    graph = read_graph(*(Path(path) for path in files().values()))
+    graph = read_graph(*map(Path, files().values()))
     evaluator = Evaluator(graph.train, graph.num_entities)
     Precision("tf32", "tf32", None).apply()
-    trace(test_triple=triple, top_k=5)
+    trace(test_triple=TRIPLE, top_k=5)
     assert torch.get_float32_matmul_precision() == "highest"
     assert not torch.backends.cudnn.allow_tf32
     assert evaluator(saved.build_model(), graph.test) is not None
@@ -112,8 +111,7 @@ def test_a_training_in_tf32_leaves_tracin_and_evaluations_of_its_process_as_they
 @pytest.mark.gpu
 @pytest.mark.parametrize("requested", ["bf16", "fp16"])
 def test_on_any_gpu_a_lower_precision_gives_scores(trace: Trace, requested: str) -> None:
-    triple = ",".join(first_test_triples(1)[0])
-    asked = {"test_triple": triple, "loss": "one-to-n", "top_k": 5}
+    asked = {"test_triple": TRIPLE, "loss": "one-to-n", "top_k": 5}
     results = trace(**asked, device="cuda", options={"precision": requested})
     assert all(math.isfinite(float(row["TracInScore"])) for row in rows(results / "tracin.csv"))
 
@@ -125,32 +123,21 @@ def test_on_a_gpu_a_model_that_is_not_factored_has_no_tf32_whatever_is_requested
     data = Nations()
     torch.save(DistMult(triples_factory=data.training, embedding_dim=4), tmp_path / "model.pkl")
     allow_tf32(True)
-    asked: dict[str, Any] = {
-        "model_path": str(tmp_path / "model.pkl"),
-        "trust_pickle": True,
-        "learning_rate": 0.1,
-    }
-    triple = ",".join(first_test_triples(1)[0])
-    run = trace_model(trace, asked, triple, device="cuda", options={"precision": "tf32"})
+    how = {"trust_pickle": True, "learning_rate": 0.1, "device": "cuda", "options": {"precision": "tf32"}}
+    run = trace_model(trace, tmp_path / "model.pkl", **how)
     applied = {event["name"]: event["applied"] for event in events(run.parent, "option")}
     assert applied["precision"] == "fp32"
     assert torch.get_float32_matmul_precision() == "highest"
     assert not torch.backends.cudnn.allow_tf32
 
 
-@pytest.mark.parametrize(
-    ("options", "prefix"),
-    [
-        ({"precision": "bf16"}, "precision"),
-        ({"last_layers": 1}, "last_layers"),
-    ],
-)
+@pytest.mark.parametrize(("prefix", "value"), [("precision", "bf16"), ("last_layers", 1)])
 def test_cheaper_scores_say_how_many_of_the_top_triples_they_still_find(
-    trace: Trace, options: dict[str, Any], prefix: str
+    trace: Trace, prefix: str, value: Any
 ) -> None:
-    results = trace(max_triples=3, top_k=3, options=options)
+    results = trace(max_triples=3, top_k=3, options={prefix: value})
     metrics = events(results.parent, "result")[-1]["metrics"]
     assert 0 <= metrics[f"{prefix}_top50"] <= 1 and metrics[f"{prefix}_largest_error"] > 0
     assert any("of the top 50" in note["text"] for note in events(results.parent, "note"))
     applied = {option["name"]: option["applied"] for option in events(results.parent, "option")}
-    assert {name: applied[name] for name in options} == options
+    assert applied[prefix] == value

@@ -18,20 +18,24 @@ from kgops.errors import BadInput, KgopsError
 from kgops.maths.graphs.triples import Graph, read_graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
+from kgops.maths.tracin import attribution
 from kgops.maths.tracin.agreement import report_agreement
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET
 from kgops.maths.tracin.outputs import CSV_HEADER
 from kgops.maths.tracin.scan import Scoring
+from kgops.maths.tracin.validate import JOURNAL
 from kgops.maths.tracin.worker import tracin
 from kgops.maths.train.batches import query_rows
 from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
+from kgops.maths.worker.entry import Stopped
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.job_files import read_job
 from kgops.workloads.tracin.options import trainings_of_validation
 from kgops.workloads.train.models import ConvEConfig
 
 Trace = Callable[..., Path]
+TRIPLE = ",".join(first_test_triples(1)[0])
 
 
 @pytest.fixture
@@ -39,13 +43,15 @@ def trace(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Tra
     """Runs the worker in this process; its results."""
 
     def run(
-        options: dict[str, Any] | None = None, stop: Callable[[], bool] = lambda: False, **settings: Any
+        options: dict[str, Any] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        folder: Path = tmp_path / "run",
+        **settings: Any,
     ) -> Path:
         wanted = {"output": str(tmp_path / "asked.json"), "csv_output": str(tmp_path / "asked.csv")}
         named = {"checkpoint_dir": str(trained / "checkpoints"), **files(), "device": "cpu"}
         named |= settings if "test_triples" in settings else {**wanted, **settings}
         job = read_job({"workload": "tracin", "tracin": named, "options": options or {}}, "the test")
-        folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         monkeypatch.setenv("KGOPS_EVENTS", str(folder / "events.jsonl"))
         monkeypatch.setenv("KGOPS_FORCE", "1")  # a test traces several times into the same files
@@ -60,6 +66,10 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def trained_on(row: dict[str, str]) -> tuple[str, str, str]:
+    return row["TrainHead"], row["TrainRel"], row["TrainTail"]
+
+
 # --- scores ---------------------------------------------------------------------------------------
 
 
@@ -67,17 +77,17 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_csv_holds_the_scores_that_plain_autograd_gives(
     trace: Trace, trained: Path, loss: str, plain: Any
 ) -> None:
-    triple = first_test_triples(1)[0]
+    (triple,) = first_test_triples(1)
     found = rows(trace(loss=loss, test_triple="\t".join(triple)) / "tracin.csv")
     assert tuple(found[0]) == CSV_HEADER
-    graph = read_graph(*(Path(path) for path in files().values()))
+    graph = read_graph(*map(Path, files().values()))
     assert len(found) == len(graph.train)
     saved = [read_checkpoint(path) for path in kept_checkpoints(trained / "checkpoints")]
     points = [(one.build_model().double(), one.learning_rate) for one in saved]
     entities, relations = graph.entities.ids, graph.relations.ids
     some = found[:20] + found[-20:]
-    keys = [(one["TrainHead"], one["TrainRel"], one["TrainTail"]) for one in some]
-    asked = torch.tensor([[entities[h], relations[r], entities[t]] for h, r, t in [tuple(triple), *keys]])
+    named = [triple, *map(trained_on, some)]
+    asked = torch.tensor([[entities[h], relations[r], entities[t]] for h, r, t in named])
     at = query_rows(asked, inverse=True)
     expected = sequential_tracin.influence(points, plain, at[1:], at[:1])[0]
     scores = torch.tensor([float(one["TracInScore"]) for one in some], dtype=torch.float64)
@@ -87,46 +97,37 @@ def test_csv_holds_the_scores_that_plain_autograd_gives(
 def test_rows_are_sorted_by_absolute_score_and_top_k_are_the_first_of_them(
     trace: Trace, tmp_path: Path
 ) -> None:
-    triple = ",".join(first_test_triples(1)[0])
-    everything = rows(trace(test_triple=triple) / "tracin.csv")
+    everything = rows(trace(test_triple=TRIPLE) / "tracin.csv")
     strengths = [abs(float(row["TracInScore"])) for row in everything]
     assert strengths == sorted(strengths, reverse=True)
-    shutil.rmtree(tmp_path / "run")
-    few = rows(trace(test_triple=triple, top_k=7) / "tracin.csv")
-    key = [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in few]
-    assert key == [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in everything[:7]]
+    few = rows(trace(test_triple=TRIPLE, top_k=7, folder=tmp_path / "few") / "tracin.csv")
+    assert [*map(trained_on, few)] == [*map(trained_on, everything[:7])]
 
 
 def test_weights_that_pykeen_wrote_give_the_scores_of_our_checkpoint(
     trace: Trace, trained: Path, tmp_path: Path
 ) -> None:
-    path = kept_checkpoints(trained / "checkpoints")[-1]
-    saved = read_checkpoint(path)
-    torch.save(to_pykeen_state(saved.build_model()), tmp_path / "model.pt")
-    triple = ",".join(first_test_triples(1)[0])
-    ours = rows(trace(test_triple=triple, top_k=5, last_checkpoints=1) / "tracin.csv")
-    shutil.rmtree(tmp_path / "run")
-    alone = {"checkpoint_dir": None, "model_path": str(tmp_path / "model.pt")}
-    asked = {name: value for name, value in alone.items() if value}
+    saved = read_checkpoint(kept_checkpoints(trained / "checkpoints")[-1])
+    model = tmp_path / "model.pt"
+    torch.save(to_pykeen_state(saved.build_model()), model)
+    ours = rows(trace(test_triple=TRIPLE, top_k=5, last_checkpoints=1) / "tracin.csv")
     with pytest.raises(BadInput, match="learning rate"):
-        trace_model(trace, asked, triple)
-    rate = saved.learning_rate
-    theirs = rows(trace_model(trace, asked, triple, learning_rate=rate) / "tracin.csv")
+        trace_model(trace, model)
+    there = tmp_path / "theirs"
+    theirs = rows(trace_model(trace, model, learning_rate=saved.learning_rate, folder=there) / "tracin.csv")
     assert theirs == ours
 
 
-def trace_model(trace: Trace, model: dict[str, Any], triple: str, **more: Any) -> Path:
+def trace_model(trace: Trace, model: Path, **more: Any) -> Path:
     # An empty folder name is none: the fixture names one otherwise.
-    return trace(test_triple=triple, top_k=5, checkpoint_dir="", **model, **more)
+    return trace(test_triple=TRIPLE, top_k=5, checkpoint_dir="", model_path=str(model), **more)
 
 
 def test_self_influence_of_each_training_triple_is_its_own_score(trace: Trace, tmp_path: Path) -> None:
-    itself = rows(trace(self_influence=True, loss="target") / "self_influence.csv")
-    head, relation, tail = itself[3]["TrainHead"], itself[3]["TrainRel"], itself[3]["TrainTail"]
-    shutil.rmtree(tmp_path / "run")
-    found = rows(trace(test_triple=f"{head},{relation},{tail}", loss="target") / "tracin.csv")
-    own = next(r for r in found if (r["TrainHead"], r["TrainRel"], r["TrainTail"]) == (head, relation, tail))
-    assert float(own["TracInScore"]) == pytest.approx(float(itself[3]["TracInScore"]), rel=1e-4)
+    itself = rows(trace(self_influence=True, loss="target") / "self_influence.csv")[3]
+    asked = {"test_triple": ",".join(trained_on(itself)), "loss": "target", "folder": tmp_path / "asked"}
+    own = next(row for row in rows(trace(**asked) / "tracin.csv") if trained_on(row) == trained_on(itself))
+    assert float(own["TracInScore"]) == pytest.approx(float(itself["TracInScore"]), rel=1e-4)
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -158,14 +159,12 @@ def test_filtered_triple_is_scored_on_its_neighbourhood_with_the_scores_it_has_a
     how = {"n_hops": 1, "strict_hop_constraint": True, "path_filtering": True, "max_total_path_length": 2}
     results = trace(test_triples=batch_file(tmp_path, triples), **how)
     filtered = rows(next(results.glob("triple_002_*.csv")))
-    shutil.rmtree(tmp_path / "run")
-    everything = rows(trace(test_triple=",".join(triples[1])) / "tracin.csv")
-    whole = {(r["TrainHead"], r["TrainRel"], r["TrainTail"]): float(r["TracInScore"]) for r in everything}
-    assert 0 < len(filtered) < len(everything)
+    plain = trace(test_triple=",".join(triples[1]), folder=tmp_path / "plain")
+    whole = {trained_on(row): float(row["TracInScore"]) for row in rows(plain / "tracin.csv")}
+    assert 0 < len(filtered) < len(whole)
     most = max(map(abs, whole.values()))
     for row in filtered:
-        score = whole[row["TrainHead"], row["TrainRel"], row["TrainTail"]]
-        assert float(row["TracInScore"]) == pytest.approx(score, abs=1e-5 * most)
+        assert float(row["TracInScore"]) == pytest.approx(whole[trained_on(row)], abs=1e-5 * most)
 
 
 def test_a_test_triple_that_filtering_leaves_nothing_is_said_to_have_none(
@@ -188,57 +187,50 @@ def test_start_and_number_of_triples_keep_the_numbers_of_the_file(trace: Trace, 
 def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_files(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kgops.maths.tracin import attribution as tracing
-    from kgops.maths.worker.entry import Stopped
-
-    monkeypatch.setattr(tracing, "TRACIN_TESTS", 2)
+    monkeypatch.setattr(attribution, "TRACIN_TESTS", 2)
     batch = batch_file(tmp_path, first_test_triples(6))
-    whole = trace(test_triples=batch, top_k=3, options={"filtering": False})
-    before = {path.name: path.read_bytes() for path in whole.glob("triple_*")}
-    shutil.rmtree(tmp_path / "run")
-
-    def after_the_first_tile() -> bool:
-        return any((tmp_path / "run" / "finished_tests").glob("*.pt"))
-
+    asked = {"test_triples": batch, "top_k": 3, "options": {"filtering": False}}
+    before = scores_in(trace(**asked, folder=tmp_path / "whole"))
     with pytest.raises(Stopped):
-        trace(test_triples=batch, top_k=3, options={"filtering": False}, stop=after_the_first_tile)
-    parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "finished_tests").iterdir()}
-    assert len(parts) == 1
-    again = trace(test_triples=batch, top_k=3, options={"filtering": False})
-    assert {path.name: path.read_bytes() for path in again.glob("triple_*")} == before
+        trace(**asked, stop=after_the_first_tile(tmp_path))
+    assert len([*(tmp_path / "run" / "finished_tests").iterdir()]) == 1
+    again = trace(**asked)
+    assert scores_in(again) == before
     metrics = events(again.parent, "result")[-1]["metrics"]
     assert metrics["scored_pairs"] == 4 / 6 * 6 * metrics["train_triples"]
+
+
+def after_the_first_tile(folder: Path) -> Callable[[], bool]:
+    return lambda: any((folder / "run" / "finished_tests").glob("*.pt"))
+
+
+def scores_in(results: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in results.glob("triple_*")}
 
 
 @pytest.mark.parametrize("file", ["train", "test_triples"])
 def test_run_that_goes_on_with_lines_in_another_order_names_the_right_triples(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    from kgops.maths.tracin import attribution as tracing
-    from kgops.maths.worker.entry import Stopped
-
-    monkeypatch.setattr(tracing, "TRACIN_TESTS", 2)
+    monkeypatch.setattr(attribution, "TRACIN_TESTS", 2)
     train = tmp_path / "train.txt"
     shutil.copy(nations() / "train.txt", train)
     paths = {"train": str(train), "test_triples": batch_file(tmp_path, first_test_triples(4))}
     with pytest.raises(Stopped):
-        trace(**paths, top_k=3, stop=lambda: any((tmp_path / "run" / "finished_tests").glob("*.pt")))
+        trace(**paths, top_k=3, stop=after_the_first_tile(tmp_path))
     lines = Path(paths[file]).read_text().splitlines(keepends=True)
     Path(paths[file]).write_text("".join(reversed(lines)))
-    resumed = {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")}
+    resumed = scores_in(trace(**paths, top_k=3))
     said = [note["text"] for note in events(tmp_path / "run", "note")]
     assert (
         "the triples or their order changed what scores mean: finished test triples are scored again." in said
     )
-    shutil.rmtree(tmp_path / "run")
-    assert {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")} == resumed
+    assert scores_in(trace(**paths, top_k=3, folder=tmp_path / "anew")) == resumed
 
 
 def test_validation_trains_again_without_what_was_found_and_says_what_changed(trace: Trace) -> None:
-    from kgops.maths.tracin import validate as tracin_validate
-
     results = trace(max_triples=2, top_k=3, validate=5, loss="train")
-    done = (results.parent / tracin_validate.JOURNAL).read_text().splitlines()
+    done = (results.parent / JOURNAL).read_text().splitlines()
     assert sum("seed" in json.loads(line) for line in done) == trainings_of_validation()
     body = json.loads((results / "validation.json").read_text())
     assert body["k"] == 5
@@ -272,12 +264,10 @@ def test_readable_names_stand_beside_labels_in_csv_json_and_record(trace: Trace,
 
 def test_parquet_holds_what_the_csv_holds(trace: Trace, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    triple = ",".join(first_test_triples(1)[0])
-    plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
-    shutil.rmtree(tmp_path / "run")
-    table = parquet.read_table(
-        trace(test_triple=triple, top_k=20, parquet=True) / "tracin.parquet"
-    ).to_pylist()
+    asked = {"test_triple": TRIPLE, "top_k": 20}
+    plain = rows(trace(**asked) / "tracin.csv")
+    results = trace(**asked, parquet=True, folder=tmp_path / "parquet")
+    table = parquet.read_table(results / "tracin.parquet").to_pylist()
     for column in CSV_HEADER[:-1]:
         assert [str(row[column]) for row in table] == [row[column] for row in plain]
     scores = [float(row["TracInScore"]) for row in plain]
@@ -290,7 +280,7 @@ def test_parquet_holds_what_the_csv_holds(trace: Trace, tmp_path: Path) -> None:
 def test_entities_in_another_order_are_refused_since_ids_would_mean_others(
     trace: Trace, tmp_path: Path
 ) -> None:
-    graph = read_graph(*(Path(path) for path in files().values()))
+    graph = read_graph(*map(Path, files().values()))
     turned = tmp_path / "entities.tsv"
     turned.write_text("".join(f"{label}\t{i}\n" for i, label in enumerate(reversed(graph.entities.labels))))
     with pytest.raises(BadInput, match="other entities ids"):
@@ -303,7 +293,7 @@ def test_weights_that_are_no_numbers_are_refused(trace: Trace, trained: Path, tm
     state["interaction.hr1d.0.weight"][0, 0] = torch.nan
     torch.save(state, tmp_path / "bad.pt")
     with pytest.raises(BadInput, match="not finite"):
-        trace_model(trace, {"model_path": str(tmp_path / "bad.pt")}, "usa,embassy,china", learning_rate=0.1)
+        trace_model(trace, tmp_path / "bad.pt", learning_rate=0.1)
 
 
 def test_nothing_to_trace_and_contradictions_are_told_before_anything_runs() -> None:
@@ -362,7 +352,7 @@ def test_an_error_of_more_than_one_percent_of_the_largest_score_is_noted(
 
 def test_pykeens_model_of_an_unrecorded_loss_is_traced_by_the_target_loss(run_cli: Console) -> None:
     small = ("--embedding-dim", "16", "--num-epochs", "1", "--device", "cpu", "--engine", "pykeen")
-    assert run_cli("run", "train", "--dataset", "nations", "--model", "DistMult", *small).code == 0
+    assert run_cli("run", "train", "--dataset", "nations", "--model", "RotatE", *small).code == 0
     words = ("--run", "1", "--test-triple", "usa", "embassy", "china", "--learning-rate", "5")
     run_cli.must("run", "tracin", *words, "--device", "cpu")
     shown = run_cli("show", "2").out
