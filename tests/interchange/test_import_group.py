@@ -18,10 +18,21 @@ from kgops.interchange.importing import Imported
 from kgops.settings import Home
 from storage import influences, reports, runs, series
 
+UNFINISHED = "interrupted", "its files do not show that it finished"
+
 
 def import_from(conn: sqlite3.Connection, home: Path, path: Path, *, again: bool = False) -> Imported:
     (one,) = importing.import_from(Home(home), conn, path, again=again)
     return one
+
+
+def imported(conn: sqlite3.Connection, home: Path, path: Path) -> runs.Run:
+    """The run that a folder becomes, which is known not to be one yet."""
+    one = import_from(conn, home, path)
+    assert one.number is not None and one.known == ()
+    run = runs.get(conn, one.number)
+    assert run is not None
+    return run
 
 
 def write(folder: Path, **files: Any) -> Path:
@@ -78,52 +89,37 @@ def test_documented_booleans_are_read_wherever_a_config_has_them(
         "optimizations": {"enable_memory_cleanup": True},
     }
     theirs = write(tmp_path / "theirs", config=config, training_history={"train_loss": [0.5, 0.25]})
-    one = import_from(conn, home, theirs)
-    assert one.number is not None
+    run = imported(conn, home, theirs)
     found = {
         option.name: (option.requested, option.applied, option.effect)
-        for option in reports.options(conn, one.number)
+        for option in reports.options(conn, run.id)
     }
     assert found == {
         "use_mixed_precision": ("on", None, "rounding"),
         "use_gradient_checkpointing": ("off", None, "exact"),
         "enable_memory_cleanup": ("on", None, "exact"),
     }
-    assert runs.spec(conn, one.number).job["train"] == {"batch_size": 512}
+    assert runs.spec(conn, run.id).job["train"] == {"batch_size": 512}
 
 
 def test_a_training_folder_becomes_a_run_with_its_curves_metrics_options_and_files(
     conn: sqlite3.Connection, home: Path, trained: Path
 ) -> None:
-    one = import_from(conn, home, trained)
-    assert one.number is not None and one.known == ()
-    run = runs.get(conn, one.number)
-    assert run is not None
+    run = imported(conn, home, trained)
     assert (run.workload, run.state, run.label) == ("train", "succeeded", "robokop größe")
     assert curves(conn, run.id) == {
         "train_loss": [(1, 0.5), (2, None), (3, 0.25)],
         "val_mrr": [(1, 0.1), (2, 0.2), (3, 0.3)],
     }
-    metrics = {
-        "best_epoch": 3,
-        "test_mrr": 0.31,
-        "test_hits_at_10": 0.5,
-        "test_count": 7,
-        "test_head_mrr": 0.2,
-    }
-    assert reports.metrics(conn, run.id) == metrics
+    of_test = {"test_mrr": 0.31, "test_hits_at_10": 0.5, "test_count": 7, "test_head_mrr": 0.2}
+    assert reports.metrics(conn, run.id) == {"best_epoch": 3, **of_test}
     options = {option.name: option for option in reports.options(conn, run.id)}
     assert (options["compile"].requested, options["compile"].applied) == ("default", "off")
     asked = options["use_mixed_precision"]
     assert (asked.requested, asked.applied) == ("on", None) and "is unknown" in (asked.reason or "")
     assert asked.effect == "rounding"
-    spec = runs.spec(conn, run.id)
-    assert spec.job["train"] == {
-        "embedding_dim": 200,
-        "num_entities": 14,
-        "batch_size": 512,
-        "learning_rate": 1e-3,
-    }
+    settings = {"embedding_dim": 200, "num_entities": 14, "batch_size": 512, "learning_rate": 1e-3}
+    assert runs.spec(conn, run.id).job["train"] == settings
     folder = home / "runs" / run.folder / "results"
     kept = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     assert kept == [
@@ -136,23 +132,20 @@ def test_a_training_folder_becomes_a_run_with_its_curves_metrics_options_and_fil
 def test_what_nobody_wrote_down_is_unknown_and_the_run_says_where_it_came_from(
     conn: sqlite3.Connection, home: Path, trained: Path
 ) -> None:
-    number = import_from(conn, home, trained).number
-    assert number is not None
-    run = runs.get(conn, number)
-    assert run is not None
+    run = imported(conn, home, trained)
     nobody_knows = (run.started_at, run.exit_code, run.peak_host_mib, run.gpu, run.predicted_mib, run.profile)
     assert set(nobody_knows) == {None} and run.attempts == 0
-    assert runs.spec(conn, number).environment == {} and runs.spec(conn, number).plan == {}
+    assert runs.spec(conn, run.id).environment == {} and runs.spec(conn, run.id).plan == {}
     newest = max(path.stat().st_mtime for path in trained.rglob("*") if path.suffix in (".json", ".pt"))
     assert run.ended_at == newest
-    (mark,) = reports.events(conn, number, kinds=("imported",))
+    (mark,) = reports.events(conn, run.id, kinds=("imported",))
     assert mark.body["source"] == str(trained) and mark.body["kind"] == "output"
 
 
 def test_the_same_folder_twice_says_so_even_when_it_was_moved(
     conn: sqlite3.Connection, home: Path, trained: Path
 ) -> None:
-    first = import_from(conn, home, trained).number
+    first = imported(conn, home, trained).id
     moved = trained.rename(trained.parent / "elsewhere")
     second = import_from(conn, home, moved)
     assert second.number is None and second.known == (first,)
@@ -177,17 +170,15 @@ def test_the_same_folder_twice_says_so_even_when_it_was_moved(
 def test_a_history_is_read_however_it_is_written(
     conn: sqlite3.Connection, home: Path, tmp_path: Path, history: Any, expected: dict[str, Any]
 ) -> None:
-    number = import_from(conn, home, write(tmp_path / "out", training_history=history)).number
-    assert number is not None and curves(conn, number) == expected
+    run = imported(conn, home, write(tmp_path / "out", training_history=history))
+    assert curves(conn, run.id) == expected
 
 
 def test_a_training_whose_end_nobody_wrote_is_no_success(
     conn: sqlite3.Connection, home: Path, tmp_path: Path
 ) -> None:
-    number = import_from(conn, home, write(tmp_path / "out", training_history=[{"loss": 1.0}])).number
-    run = runs.get(conn, number or 0)
-    assert run is not None and run.state == "interrupted"
-    assert "do not show that it finished" in (run.reason or "")
+    run = imported(conn, home, write(tmp_path / "out", training_history=[{"loss": 1.0}]))
+    assert (run.state, run.reason) == UNFINISHED
 
 
 # --- what cannot be read --------------------------------------------------------------------------
@@ -295,13 +286,11 @@ def test_a_batch_of_the_groups_script_becomes_a_run_with_influences(
 ) -> None:
     generator = random.Random(7)
     scores = [generator.gauss(0, 1) for _ in range(400)]
+    counted = {"total_triples": 2, "successful": 1, "failed_tracin": 1, "elapsed_time_seconds": 3.5}
     folder = write(
         tmp_path / "batch",
         batch_tracin_summary={
-            "total_triples": 2,
-            "successful": 1,
-            "failed_tracin": 1,
-            "elapsed_time_seconds": 3.5,
+            **counted,
             "elapsed_time_formatted": "0h 0m 4s",
             "filter_method": "pyg",
             "results": [
@@ -311,25 +300,18 @@ def test_a_batch_of_the_groups_script_becomes_a_run_with_influences(
         },
     )
     rows = write_scores(folder / "triple_000_CHEBI_34911_MONDO_0004525_tracin.csv", TREATS, scores)
-    number = import_from(conn, home, folder).number
-    run = runs.get(conn, number or 0)
-    assert run is not None and number is not None
+    run = imported(conn, home, folder)
     assert (run.workload, run.state) == ("tracin", "succeeded")
-    first, second = influences.tests_of(conn, number)
+    first, second = influences.tests_of(conn, run.id)
     assert (first.test, (first.head, first.relation, first.tail), first.trouble) == (0, TREATS, None)
     assert (second.test, second.trouble) == (4, "TracIn failed")
-    found = influences.of_test(conn, number, 0)
+    found = influences.of_test(conn, run.id, 0)
     best = sorted((row for row in rows if row[1] > 0), key=lambda row: -row[1])[:MOST]
     worst = sorted((row for row in rows if row[1] < 0), key=lambda row: row[1])[:MOST]
     assert [(i.head, i.score) for i in found if i.rank > 0] == best
     assert [(i.head, i.score) for i in sorted(found, key=lambda i: -i.rank) if i.rank < 0] == worst
-    assert influences.names(conn, number)["MONDO:0004525"] == NAMES["MONDO:0004525"]
-    assert reports.metrics(conn, number) == {
-        "total_triples": 2,
-        "successful": 1,
-        "failed_tracin": 1,
-        "elapsed_time_seconds": 3.5,
-    }
+    assert influences.names(conn, run.id)["MONDO:0004525"] == NAMES["MONDO:0004525"]
+    assert reports.metrics(conn, run.id) == counted
 
 
 @pytest.mark.parametrize("what", ["cut", "two"])
@@ -343,16 +325,11 @@ def test_scores_that_may_not_be_all_do_not_show_that_it_finished(
         path.write_bytes(path.read_bytes().rstrip()[:-1])  # a number that still is one
     else:
         write_scores(tmp_path / "out" / "other_tracin.csv", OTHER, [1.0])
-    run = runs.get(conn, import_from(conn, home, tmp_path / "out").number or 0)
-    assert run is not None and (run.state, run.reason) == (
-        "interrupted",
-        "its files do not show that it finished",
-    )
+    run = imported(conn, home, tmp_path / "out")
+    assert (run.state, run.reason) == UNFINISHED
 
 
 def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: Path, tmp_path: Path) -> None:
     lines = [group_line(i, triple, filtering_success=False) for i, triple in enumerate((TREATS, OTHER))]
-    one = import_from(conn, home, write(tmp_path / "out", batch_tracin_summary={"results": lines}))
-    run = runs.get(conn, one.number or 0)
-    assert run is not None and run.state == "failed"
-    assert run.reason == "its summary says that all 2 test triples failed"
+    run = imported(conn, home, write(tmp_path / "out", batch_tracin_summary={"results": lines}))
+    assert (run.state, run.reason) == ("failed", "its summary says that all 2 test triples failed")
