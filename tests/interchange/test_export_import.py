@@ -40,6 +40,13 @@ def run_something(run_cli: Console, code: int = 0) -> None:
     assert run_cli("note", "1", "two\nlines — of it").code == 0
 
 
+def exported(run_cli: Console) -> Path:
+    """Run 1 and its export."""
+    run_something(run_cli)
+    run_cli.must("export", "1", "--to", "json")
+    return run_cli.cwd / "run-1.json"
+
+
 def shown(console: Console, number: int) -> dict[str, Any]:
     """All that `kgops show` says, but number, place and origin."""
     found = console.show(number)
@@ -66,23 +73,20 @@ def test_a_run_is_shown_elsewhere_as_it_is_here(
     assert elsewhere("resume", "1").code == 2
 
 
-def test_twice_imported_says_so_and_again_makes_one_more(run_cli: Console, tmp_path: Path) -> None:
-    run_something(run_cli)
-    assert run_cli("export", "1", "--to", "json", "--output", tmp_path / "x.json").code == 0
-    done = run_cli("import", "x.json")
+def test_twice_imported_says_so_and_again_makes_one_more(run_cli: Console) -> None:
+    path = exported(run_cli)
+    done = run_cli("import", path)
     assert (done.code, done.out) == (0, "")
     assert "already imported as run 1" in done.err and "--twice" in done.err
-    assert run_cli("import", "x.json", "--twice").out.startswith("run 2: imported")
-    assert "already imported as run 1, 2" in run_cli("import", "x.json").err
+    assert run_cli("import", path, "--twice").out.startswith("run 2: imported")
+    assert "already imported as run 1, 2" in run_cli("import", path).err
     assert shown(run_cli, 2) == shown(run_cli, 1)
-    told_again = run_cli("import", "x.json", "--json").json()
+    told_again = run_cli("import", path, "--json").json()
     assert told_again[0]["number"] is None and told_again[0]["known"] == [1, 2]
 
 
 def test_an_imported_run_can_lose_its_row_and_be_found_again(run_cli: Console, elsewhere: Console) -> None:
-    run_something(run_cli)
-    assert run_cli("export", "1", "--to", "json").code == 0
-    assert elsewhere("import", "run-1.json").code == 0
+    elsewhere.must("import", exported(run_cli))
     assert elsewhere("logs", "1").err == "Run 1 has no log.\n"
     before = elsewhere.show(1)
     for path in elsewhere.home.glob("kgops.db*"):
@@ -167,9 +171,7 @@ def test_files_that_are_not_what_the_manifest_says_are_named(
 
 
 def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path: Path) -> None:
-    run_something(run_cli)
-    assert run_cli("export", "1", "--to", "json").code == 0
-    good = json.loads((tmp_path / "run-1.json").read_text())
+    good = json.loads(exported(run_cli).read_text())
     cases: dict[str, Any] = {
         "not JSON at line 1": '{"kgops_export": 1, "runs": [',
         "NaN is not valid JSON": '{"kgops_export": 2, "runs": [NaN]}',
@@ -219,9 +221,7 @@ def test_several_runs_travel_in_one_file_and_none_of_a_damaged_one_is_kept(
 
 
 def test_no_workload_leads_out_of_the_home(run_cli: Console, tmp_path: Path) -> None:
-    run_something(run_cli)
-    assert run_cli("export", "1", "--to", "json").code == 0
-    good = json.loads((tmp_path / "run-1.json").read_text())
+    good = json.loads(exported(run_cli).read_text())
     (tmp_path / "evil.json").write_text(json.dumps(with_run(good, workload="../../../evil", label="../x")))
     assert run_cli("import", "evil.json").code == 0
     assert run_cli.folder(2) == run_cli.home / "runs" / "0002-evil-x" and run_cli.folder(2).is_dir()
@@ -256,19 +256,18 @@ def dies_in(console: Console, module: str, name: str, path: Path) -> None:
 
 @pytest.mark.parametrize("is_folder", [True, False])
 def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_command(
-    run_cli: Console, elsewhere: Console, tmp_path: Path, is_folder: bool
+    run_cli: Console, elsewhere: Console, is_folder: bool
 ) -> None:
-    run_something(run_cli)
-    assert run_cli("export", "1", "--to", "json").code == 0
+    path = exported(run_cli)
     if is_folder:
         dies_in(elsewhere, "kgops.supervisor.rebuild", "restore_run", run_cli.folder(1))
     else:
-        dies_in(elsewhere, "storage.transfer", "insert_rows", tmp_path / "run-1.json")
+        dies_in(elsewhere, "storage.transfer", "insert_rows", path)
     assert elsewhere("runs", "--json").json()[0]["label"] == "größe 🙂 = {x}"
     found = elsewhere.show(1)
     assert [event["kind"] for event in found["event"]].count(IMPORTED) == 1
     assert found["state"] == "succeeded"
-    assert "already imported as run 1" in elsewhere("import", tmp_path / "run-1.json").err
+    assert "already imported as run 1" in elsewhere("import", path).err
 
 
 def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
@@ -284,11 +283,10 @@ def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
 
 @pytest.mark.parametrize("kind", ["export", "folder"])
 def test_a_run_that_many_import_at_once_is_imported_once(
-    run_cli: Console, elsewhere: Console, tmp_path: Path, kind: str
+    run_cli: Console, elsewhere: Console, kind: str
 ) -> None:
-    run_cli("run", "exec", "--", "true")
-    assert run_cli("export", "1", "--to", "json", "--output", tmp_path / "run.json").code == 0
-    source = tmp_path / "run.json" if kind == "export" else run_cli.folder(1)
+    path = exported(run_cli)
+    source = path if kind == "export" else run_cli.folder(1)
     said = [child.communicate(timeout=300) for child in [elsewhere.start("import", source) for _ in range(4)]]
     assert sum(out.startswith(b"run 1: imported") for out, _ in said) == 1, said
     assert sum(err.startswith(b"already imported as run 1") for _, err in said) == 3, said
