@@ -10,11 +10,13 @@ from driving import Console, patience, wait_for
 from kgops.errors import BadJob, Usage
 from kgops.experiments.trial_result import ratios, spread_of
 from kgops.experiments.variants import combinations, read_axis, variants
+from kgops.jobs import toml
 from kgops.workloads.job_files import read_job
 from storage import benches
 from storage.benches import Pair
 from storage.database import open_reader
 
+PYTHON = ("python3", "-I", "-S", "-c")
 # Times its own work and says so, as a benchmark's command does. CPU time, so that no other work of this machine
 # counts.
 WORK = """
@@ -28,11 +30,16 @@ with open(os.environ["KGOPS_EVENTS"], "a") as file:
 """
 
 
+def job_of(console: Console, *command: str) -> Path:
+    """A job of a command whose words have what is varied in braces."""
+    path = console.cwd / "job.toml"
+    path.write_text(toml.dumps({"workload": "exec", "exec": {"command": list(command)}}))
+    return path
+
+
 @pytest.fixture
 def job(run_cli: Console) -> Path:
-    path = run_cli.cwd / "job.toml"
-    path.write_text(f'workload = "exec"\n[exec]\ncommand = ["python3", "-I", "-S", "-c", """{WORK}"""]\n')
-    return path
+    return job_of(run_cli, *PYTHON, WORK)
 
 
 def test_a_option_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
@@ -53,8 +60,7 @@ def test_rounds_on_other_data_are_not_compared(run_cli: Console) -> None:
         "n=$(cat count 2>/dev/null || echo 1); echo $((n + 1)) > count; echo {work} > /dev/null; "
         'printf \'{"event":"data","train":"%s:ab"}\\n\' $n >> $KGOPS_EVENTS'
     )
-    job = run_cli.cwd / "job.toml"
-    job.write_text(f"workload = 'exec'\n[exec]\ncommand = ['sh', '-c', '''{reads}''']\n")
+    job = job_of(run_cli, "sh", "-c", reads)
     done = run_cli("bench", "matrix", job, "--vary", "work=0,1", "--repeat", "2")
     assert done.code == 1
     assert (
@@ -74,10 +80,7 @@ def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: C
         found = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
         return found if len(found) >= 3 else []
 
-    wait_for(
-        some_pairs,
-        "three finished pairs",
-    )
+    wait_for(some_pairs, "three finished pairs")
     child.send_signal(signal.SIGKILL)
     child.communicate()
     before = benches.pairs(open_reader(run_cli.home / "kgops.db"), 1)
@@ -98,8 +101,7 @@ def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: C
 def test_a_benchmark_that_is_ended_stops_the_run_that_is_going_on(
     run_cli: Console, ending: signal.Signals
 ) -> None:
-    path = run_cli.cwd / "job.toml"
-    path.write_text('workload = "exec"\n[exec]\ncommand = ["sleep", "{s}"]\n')
+    path = job_of(run_cli, "sleep", "{s}")
     child = run_cli.start("bench", "matrix", str(path), "--vary", "s=60,61")
     run_cli.running(
         wait_for(lambda: 1 if (run_cli.home / "kgops.db").exists() and run_cli.run(1) else 0, "a run")
@@ -109,13 +111,11 @@ def test_a_benchmark_that_is_ended_stops_the_run_that_is_going_on(
     child.send_signal(ending)
     _, err = child.communicate(timeout=patience())
     assert child.returncode == 130, err
-    run = run_cli.row(1)
-    assert run.state == "cancelled"
+    assert run_cli.row(1).state == "cancelled"
 
 
 def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Console) -> None:
-    path = run_cli.cwd / "job.toml"
-    path.write_text('workload = "exec"\n[exec]\ncommand = ["sh", "-c", "exit {code}"]\n')
+    path = job_of(run_cli, "sh", "-c", "exit {code}")
     done = run_cli.must("bench", "matrix", path, "--vary", "code=0,3", "--repeat", "4", "--json")
     told = done.json()
     assert told["row"][1]["verdict"] == "cannot be tested here"
@@ -146,8 +146,7 @@ with open(os.environ["KGOPS_EVENTS"], "a") as file:
 def test_an_epoch_that_warms_up_is_not_compared_with_others(
     run_cli: Console, counts: str, of: str, seconds: float | None
 ) -> None:
-    path = run_cli.cwd / "job.toml"
-    path.write_text(f'workload = "exec"\n[exec]\ncommand = ["python3", "-I", "-S", "-c", """{EPOCHS}"""]\n')
+    path = job_of(run_cli, *PYTHON, EPOCHS)
     done = run_cli.must("bench", "matrix", path, "--vary", f"epochs={counts}", "--repeat", "1", "--json")
     first, other = done.json()["row"]
     (pair,) = done.json()["pair"]
