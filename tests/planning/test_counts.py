@@ -13,11 +13,13 @@ from driving import Console
 
 from kgops.jobs.bundled import BUNDLED
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import rows_of
 from kgops.maths.train.batches import Batches, lexicographic
 from kgops.workloads.graphs.counts import PUBLISHED, Counts, counts_of, sizes_of
 from kgops.workloads.job_files import read_job
 from kgops.workloads.shared_options import LARGEST_GROUP
+from kgops.workloads.train.models import ConvEConfig
 from kgops.workloads.train.sizes import train_shape
 
 
@@ -28,8 +30,11 @@ def agree(counts: Counts | None, graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_bundled_graphs_are_counted_as_training_reads_them(name: str) -> None:
-    agree(counts_of({"dataset": name}), read_pykeen_dataset(name))
+def test_bundled_graphs_are_counted_as_training_reads_them_and_as_was_published(name: str) -> None:
+    real = counts_of({"dataset": name})
+    agree(real, read_pykeen_dataset(name))
+    assert real is not None and not real.published
+    assert sizes_of(name) == (real.entities, real.relations, real.train, real.valid, real.test)
 
 
 def written(folder: Path, lines: int, seed: int = 0) -> dict[str, str]:
@@ -79,9 +84,6 @@ def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("both_directions", [False, True])
 def test_queries_of_a_block_are_those_that_tracin_finds_in_it(tmp_path: Path, both_directions: bool) -> None:
-    from kgops.maths.models.conve import ConvE
-    from kgops.workloads.train.models import ConvEConfig
-
     files = written(tmp_path, 900, seed=4)
     graph, counts = read_graph(Path(files["train"])), counts_of({"train": files["train"]})
     assert counts is not None
@@ -136,24 +138,16 @@ def test_what_another_kgops_remembered_is_counted_anew(tmp_path: Path) -> None:
 
 # --- published sizes ----------------------------------------------------------------------------------
 
-RECIPES = ("codex-s", "fb15k-237", "fb15k-237-complex", "wn18rr", "kinships", "umls")
 
-
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe", ["codex-s", "fb15k-237", "fb15k-237-complex", "wn18rr", "kinships", "umls"]
+)
 def test_a_recipe_is_planned_without_a_download(recipe: str, run_cli: Console) -> None:
     done = run_cli.must("suggest", "train", "--recipe", recipe, "--gpu", "t4", "--json")
     (found,) = done.json()
     assert found["unknown"] is None
     assert found["need_mib"] > 400
     assert found["fits"] is True
-
-
-@pytest.mark.parametrize("name", BUNDLED)
-def test_the_published_size_of_a_bundled_graph_is_its_real_one(name: str) -> None:
-    real = counts_of({"dataset": name})
-    assert real is not None and not real.published
-    published = sizes_of(name)
-    assert published == (real.entities, real.relations, real.train, real.valid, real.test)
 
 
 def test_every_size_is_what_pykeen_says_of_it() -> None:
