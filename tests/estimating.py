@@ -11,13 +11,9 @@ from typing import Any
 
 import estimate_regress
 import torch
-from estimate_settings import (
-    TracinSetting,
-    TrainSetting,
-)
+from estimate_settings import TracinSetting, TrainSetting
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.job import Job
 from kgops.maths.explain.worker import explain_on_graph
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary
@@ -120,7 +116,7 @@ def compare_tracin(
             _write_untrained(folder / f"{number}.pt", setting, graph)
         job = setting.job(folder)
 
-        def work(job: Job = job) -> None:
+        def work() -> None:
             (folder / "results").mkdir(exist_ok=True)
             run_on_graph(job, _copy(graph), target.device, folder, SilentReporter(), StopRequest())
 
@@ -129,7 +125,6 @@ def compare_tracin(
         shape = tracin_shape(
             job, counts, target.gpu, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
         )
-
         return _compared(kind, seed, shape, work, setting, target)
 
 
@@ -182,12 +177,7 @@ def moments_of(shape: TracinShape | ExplainShape | PredictShape, gpu: GpuFacts |
 
 
 def _compared(
-    kind: str,
-    seed: int,
-    shape: Shape,
-    work: Work,
-    setting: object,
-    target: TargetDevice,
+    kind: str, seed: int, shape: Shape, work: Work, setting: object, target: TargetDevice
 ) -> Outcome:
     started = time.perf_counter()
     estimate = predict(shape, target.gpu)

@@ -8,35 +8,32 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from counting import calls_of
 from estimate_settings import draw_other, draw_tracin, draw_train, of_vectors
 from estimating import Outcome, compare_explain, compare_tracin, compare_train, drawn_data, judge
 
 from kgops.gpus.facts import GpuFacts
+from kgops.maths.graphs.neighbourhoods import Neighbourhood
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.blocks import Settings
+from kgops.maths.tracin.models import all_parameters, chosen_parameters, last_layers
+from kgops.maths.train.settings import TrainSettings
 from kgops.planning.memory_estimate import Pair, accuracy, learn, predict
 from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.job_files import read_job
 from kgops.workloads.tracin.memory import graph_bytes
-from kgops.workloads.tracin.options import (
-    TRACIN_BLOCK,
-    TRACIN_CHUNK,
-)
-from kgops.workloads.tracin.sizes import tracin_shape
+from kgops.workloads.tracin.options import TRACIN_BLOCK, TRACIN_CHUNK
+from kgops.workloads.tracin.sizes import parameters_of, tracin_shape
 from kgops.workloads.train.models import ConvEConfig, buffer_bytes, model_of_config, weight_sizes
 from kgops.workloads.train.options import TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 
 H200 = GpuFacts("NVIDIA H200", (9, 0))
 T4 = GpuFacts("Tesla T4", (7, 5))
-LARGE = Counts(
-    100_000,
-    200,
-    1_000_000,
-    10_000,
-    10_000,
-    Answers(400_000, 1_000_000, 9_000_000, 900),
-    Answers(300_000, 1_000_000, 9_000_000, 9_000),
-)
+TAILS = Answers(400_000, 1_000_000, 9_000_000, 900)
+HEADS = Answers(300_000, 1_000_000, 9_000_000, 9_000)
+LARGE = Counts(100_000, 200, 1_000_000, 10_000, 10_000, TAILS, HEADS)
 
 
 def shape_of(options: dict[str, Any], gpu: GpuFacts | None = None, **settings: Any) -> TrainShape:
@@ -46,9 +43,14 @@ def shape_of(options: dict[str, Any], gpu: GpuFacts | None = None, **settings: A
     return shape
 
 
+def drawn(first: int) -> list[tuple[int, random.Random]]:
+    """Sixteen seeds and their generators."""
+    return [(seed, random.Random(seed)) for seed in range(first, first + 16)]
+
+
 def test_trainings_take_what_was_predicted() -> None:
-    drawn = [(seed, random.Random(seed)) for seed in range(700_000, 700_016)]
-    judge([compare_train(draw_train(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
+    settings = [(seed, draw_train(rng, most_entities=3000, flop=5e8)) for seed, rng in drawn(700_000)]
+    judge([compare_train(setting, seed) for seed, setting in settings])
 
 
 def bounds(outcomes: list[Outcome]) -> None:
@@ -62,24 +64,21 @@ def bounds(outcomes: list[Outcome]) -> None:
 
 
 def test_trainings_of_vectors_take_what_was_predicted() -> None:
-    drawn = [(seed, random.Random(seed)) for seed in range(710_000, 710_016)]
-    settings = [(seed, of_vectors(rng, draw_train(rng, most_entities=3000, flop=6e9))) for seed, rng in drawn]
-    judge([compare_train(setting, seed) for seed, setting in settings])
+    plain = [(seed, rng, draw_train(rng, most_entities=3000, flop=6e9)) for seed, rng in drawn(710_000)]
+    judge([compare_train(of_vectors(rng, setting), seed) for seed, rng, setting in plain])
 
 
 def test_tracin_and_explanations_of_vectors_take_no_more_than_their_budget() -> None:
-    drawn = [(seed, random.Random(seed)) for seed in range(810_000, 810_016)]
-    settings = [
-        (seed, of_vectors(rng, draw_tracin(rng, most_entities=3000, flop=6e9))) for seed, rng in drawn
-    ]
+    plain = [(seed, rng, draw_tracin(rng, most_entities=3000, flop=6e9)) for seed, rng in drawn(810_000)]
+    settings = [(seed, of_vectors(rng, setting)) for seed, rng, setting in plain]
     bounds([compare_tracin(setting, seed) for seed, setting in settings])
     explained = [compare_explain(replace(setting, checkpoints=1), seed) for seed, setting in settings[:6]]
     assert all(one.error > -0.01 for one in explained), explained
 
 
 def test_tracin_takes_no_more_than_its_budget() -> None:
-    drawn = [(seed, random.Random(seed)) for seed in range(800_000, 800_016)]
-    bounds([compare_tracin(draw_tracin(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
+    settings = [(seed, draw_tracin(rng, most_entities=3000, flop=5e8)) for seed, rng in drawn(800_000)]
+    bounds([compare_tracin(setting, seed) for seed, setting in settings])
 
 
 @pytest.fixture
@@ -95,13 +94,10 @@ def frames_keep_arguments() -> Iterator[None]:
 
 @pytest.mark.usefixtures("frames_keep_arguments")
 def test_tracin_in_other_ways_takes_no_more_than_its_budget() -> None:
-    drawn = [
-        (seed, draw_other(random.Random(seed), most_entities=3000, flop=3e8))
-        for seed in range(850_000, 850_016)
-    ]
+    settings = [(seed, draw_other(rng, most_entities=3000, flop=3e8)) for seed, rng in drawn(850_000)]
     # A validation is twelve trainings.
-    quick = [(setting, seed) for seed, setting in drawn if "validate" not in setting.more]
-    bounds([compare_tracin(setting, seed, "other") for setting, seed in quick])
+    quick = [(seed, setting) for seed, setting in settings if "validate" not in setting.more]
+    bounds([compare_tracin(setting, seed, "other") for seed, setting in quick])
 
 
 def test_a_block_of_a_size_nobody_counted_may_have_few_enough_queries_to_go_forward() -> None:
@@ -117,26 +113,14 @@ def test_smaller_blocks_chunks_and_tiles_need_no_more() -> None:
     def need(**options: int) -> int:
         setting = replace(draw_tracin(random.Random(1)), loss="one-to-n", test=500, options=dict(options))
         graph, counts = drawn_data(setting, 1)
-        shape = tracin_shape(
-            setting.job(),
-            counts,
-            T4,
-            setting.config(),
-            trained={"loss": None},
-            checkpoints=1,
-            tests=len(graph.test),
-        )
-        return predict(shape, T4).live
+        known: dict[str, Any] = {"trained": {"loss": None}, "checkpoints": 1, "tests": len(graph.test)}
+        return predict(tracin_shape(setting.job(), counts, T4, setting.config(), **known), T4).live
 
     plain = need()
     assert need(block=64) < plain and need(entity_chunk=512) <= plain and need(tests_at_once=8) < plain
 
 
 def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
-    from kgops.maths.models.conve import ConvE
-    from kgops.maths.tracin.models import all_parameters, chosen_parameters, last_layers
-    from kgops.workloads.tracin.sizes import parameters_of
-
     for batch_norm in (False, True):
         config = ConvEConfig(20, 3, embedding_dim=16, output_channels=3, batch_norm=batch_norm)
         model = ConvE(config)
@@ -148,10 +132,6 @@ def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
 
 
 def test_the_graph_that_filtering_asks_takes_what_numpy_was_given() -> None:
-    import torch
-
-    from kgops.maths.graphs.neighbourhoods import Neighbourhood
-
     triples = torch.randint(0, 3000, (20_000, 3), generator=torch.Generator().manual_seed(1))
     Neighbourhood(triples[:10], 3000)  # what is imported on first use does not count
     tracemalloc.start()
@@ -212,8 +192,6 @@ def test_a_model_is_known_from_what_its_training_left() -> None:
 
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
-    from kgops.maths.models.conve import ConvE
-
     config = ConvEConfig(41, 3, embedding_dim=24, output_channels=5, batch_norm=batch_norm)
     model = ConvE(config)
     assert sum(weight_sizes(config)) == sum(p.nbytes for p in model.parameters())
@@ -221,11 +199,6 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 
 
 def test_sizes_are_those_the_workers_cut_by() -> None:
-    import torch
-
-    from kgops.maths.tracin.blocks import Settings
-    from kgops.maths.train.settings import TrainSettings
-
     plain = Settings()
     assert TrainSettings().batch_size == TRAIN_BATCH
     assert (plain.block, plain.chunk) == (TRACIN_BLOCK, TRACIN_CHUNK)
