@@ -5,12 +5,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 from counting import calls_of
 from estimate_regress import draw_regress
 from estimating import compare_regress, judge
 
 from kgops.gpus.facts import GpuFacts
+from kgops.maths.regress.batches import Training
+from kgops.maths.regress.flights import Flight, Survey
+from kgops.maths.regress.stages import RegressionSettings
 from kgops.planning.memory_estimate import job_size_of, predict
 from kgops.planning.planner import suggest
 from kgops.planning.speed import rates_of, seconds
@@ -52,15 +56,12 @@ def test_a_format_that_two_cpus_have_is_predicted_alike_on_both(monkeypatch: pyt
 
 
 def test_what_a_processor_can_do_is_read_on_x86_and_on_arm() -> None:
-    assert number_formats.cpu_flags_in("CPU\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n") == {
-        "fpu",
-        "avx512_bf16",
-    }
-    assert number_formats.cpu_flags_in("CPU\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n") == {
-        "asimd",
-        "svebf16",
-    }
-    assert number_formats.cpu_flags_in("cpu model\t: something else\n") == set()
+    for text, flags in (
+        ("CPU\t: 0\nflags\t\t: fpu avx512_bf16\nvmx flags\t: vnmi\n", {"fpu", "avx512_bf16"}),
+        ("CPU\t: 0\nFeatures\t: asimd svebf16\nCPU part\t: 0xd4f\n", {"asimd", "svebf16"}),
+        ("cpu model\t: something else\n", set()),
+    ):
+        assert number_formats.cpu_flags_in(text) == flags
 
 
 # ---- beside what is measured ----
@@ -83,17 +84,14 @@ def test_so_they_do_frame_by_frame_piece_by_piece_and_in_fewer_bits() -> None:
     for number, way in enumerate(ways):
         drawn = draw_regress(random.Random(711_000 + number), gflop=3)
         options = {"temporal_frames": 3, "batch_size": 8, "memory_optimized": True, **way}
-        outcomes.append(
-            compare_regress(replace(drawn, height=24, width=28, frames=20, options=options), number)
-        )
+        setting = replace(drawn, height=24, width=28, frames=20, options=options)
+        outcomes.append(compare_regress(setting, number))
     judge(outcomes)
 
 
 def test_a_estimate_knows_the_training_that_it_follows() -> None:
     """Numbers that two rooms hold, since this one loads no torch."""
-    from kgops.maths.regress import stages
-
-    assert stages.RegressionSettings().batch_size == REGRESS_BATCH
+    assert RegressionSettings().batch_size == REGRESS_BATCH
     assert set(OPTIMIZERS) == {*MOMENTS, "sgd"}
 
 
@@ -139,23 +137,15 @@ def test_the_original_settings_hardly_fit_a_t4_and_the_shipped_ones_do() -> None
 
 
 def test_windows_are_split_as_training_splits_them() -> None:
-    import numpy as np
-
-    from kgops.maths.regress.batches import Training
-    from kgops.maths.regress.flights import Flight, Survey
-
     survey = Survey(0.0, 1.0, np.zeros((8, 8), np.float32))
     for count, length in ((4, 4), (9, 3), (40, 5), (41, 8), (200, 1)):
         column = np.zeros(count, np.float32)
         frames = np.zeros((count, 8, 8), np.uint8)
         flight = Flight("a", None, frames, column, column, column, np.arange(count, dtype=float), survey)  # type: ignore[arg-type]
         split = Training.of([flight], length)
-        table = {
-            "workload": "regress",
-            "regress": {"image_size": "8"},
-            "options": {"temporal_frames": length},
-        }
-        found = regress_shape(read_job(table, "test"), Flights(8, 8, 1, {"a": count, "b": 50}), None, "fp32")
+        table = {"regress": {"image_size": "8"}, "options": {"temporal_frames": length}}
+        job = read_job({"workload": "regress", **table}, "test")
+        found = regress_shape(job, Flights(8, 8, 1, {"a": count, "b": 50}), None, "fp32")
         assert (found.train, found.valid) == (len(split.train), len(split.valid)), (count, length)
         assert found.held_out == 50 - length + 1
 
@@ -174,12 +164,8 @@ def test_checkpointing_costs_time_and_fewer_bits_and_channels_save_it() -> None:
     def pace(**options: Any) -> float:
         return seconds(shape_of(T4, options=options), rates)
 
-    assert (
-        pace(gradient_checkpointing=True)
-        > pace()
-        > pace(precision="fp16")
-        > pace(precision="fp16", memory_optimized=True)
-    )
+    half, halved = pace(precision="fp16"), pace(precision="fp16", memory_optimized=True)
+    assert pace(gradient_checkpointing=True) > pace() > half > halved
 
 
 @pytest.mark.parametrize(("size", "checkpoints"), [(160, False), (440, True)])
