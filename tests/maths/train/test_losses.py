@@ -7,6 +7,8 @@ import torch
 from chunked_loss import chunked_loss, dense_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd import grad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.settings import resolve_precision
@@ -32,10 +34,6 @@ def case(batch: int, total: int, dim: int, seed: int, dtype: torch.dtype, single
     shuffled = torch.randperm(len(rows), generator=g)
     positives = Positives(rows[shuffled], columns[shuffled])
     return queries.to(dtype), entities.to(dtype), biases.to(dtype), positives
-
-
-def gradients(value: torch.Tensor, leaves: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    return torch.autograd.grad(value, leaves)
 
 
 @given(
@@ -74,9 +72,9 @@ def test_chunked_loss_equals_the_dense_loss_in_value_and_gradient(
     # A gradient is Σ (probability - label) · vector. Where both nearly cancel, what is left cannot be
     # more exact than the labels' part it was taken from.
     labels_part = (exact_leaves[0][positives.rows] * exact_leaves[1][positives.entities]).sum()
-    parts = gradients(labels_part + 0 * exact_leaves[2].sum(), exact_leaves)
+    parts = grad(labels_part + 0 * exact_leaves[2].sum(), exact_leaves)
     per_pair = 1 / (batch * total if kind == "bce" else batch)
-    for a, b, part in zip(gradients(got, leaves), gradients(expected, exact_leaves), parts, strict=True):
+    for a, b, part in zip(grad(got, leaves), grad(expected, exact_leaves), parts, strict=True):
         assert (a - b).norm() <= tolerance * (b.norm() + per_pair * (part.norm() + len(positives) ** 0.5))
 
 
@@ -99,7 +97,7 @@ def test_weighted_by_its_positives_a_query_has_the_loss_of_its_triples(
     apart = Positives(torch.arange(many), positives.entities)
     expected = dense_loss(EntityLoss("softmax", smoothing), queries[rows] @ entities.t() + biases, apart)
     assert got.item() == pytest.approx(expected.item(), rel=1e-12)
-    for a, b in zip(gradients(got, leaves), gradients(expected, leaves), strict=True):
+    for a, b in zip(grad(got, leaves), grad(expected, leaves), strict=True):
         assert (a - b).abs().max() <= 1e-12 * max(1, b.abs().max().item())
 
 
@@ -128,12 +126,10 @@ def test_large_scores_overflow_nothing() -> None:
         leaves = [t.clone().requires_grad_() for t in (queries * 1e4, entities, biases)]
         value = chunked_loss(EntityLoss(kind, chunk=7), leaves[0], leaves[1], leaves[2], positives)
         assert torch.isfinite(value)
-        assert all(torch.isfinite(g).all() for g in gradients(value, leaves))
+        assert all(torch.isfinite(g).all() for g in grad(value, leaves))
 
 
 def test_no_tensor_of_batch_times_entities_is_ever_made() -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     largest = 0
 
     class Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -153,7 +149,7 @@ def test_no_tensor_of_batch_times_entities_is_ever_made() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("kind", ["bce", "softmax"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_chunks_do_not_change_a_loss_or_its_gradients(
     device: str, kind: Literal["bce", "softmax"], precision: str
