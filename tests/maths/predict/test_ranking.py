@@ -22,7 +22,7 @@ from kgops.workloads.predict.job import PREDICT_SPARE
 from kgops.workloads.predict.plan import PredictShape, ranking
 from kgops.workloads.train.models import ConvEConfig
 
-NONE = Probability(None)
+NONE, SOFTMAX = Probability(None), Probability("softmax")
 _QUESTIONS = 200
 
 
@@ -41,11 +41,14 @@ def conve(graph: Graph, *, inverse: bool) -> ConvE:
     return model
 
 
+def factory_of(graph: Graph, *, inverse: bool = False) -> TriplesFactory:
+    ids = graph.entities.ids, graph.relations.ids
+    return TriplesFactory(graph.train, *ids, create_inverse_triples=inverse)
+
+
 def in_pykeen(model: ConvE, graph: Graph) -> tuple[Any, TriplesFactory]:
     c = model.config
-    factory = TriplesFactory(
-        graph.train, graph.entities.ids, graph.relations.ids, create_inverse_triples=c.inverse
-    )
+    factory = factory_of(graph, inverse=c.inverse)
     sizes = {"embedding_height": c.height, "embedding_width": c.width, "random_seed": 1}
     theirs = PykeenConvE(
         triples_factory=factory, embedding_dim=c.embedding_dim, output_channels=c.output_channels, **sizes
@@ -101,20 +104,18 @@ def test_ranks_of_conve_equal_predict_target_on_random_questions_ties_included(
 
 @pytest.mark.parametrize("kind", [DistMult, TransE])
 @pytest.mark.parametrize("chunk", [5, 1000])
-def test_ranks_of_pykeens_models_equal_predict_target(kind: Any, chunk: int) -> None:
-    graph = read_pykeen_dataset("nations")
-    factory = TriplesFactory(graph.train, graph.entities.ids, graph.relations.ids)
+def test_ranks_of_pykeens_models_equal_predict_target(nations: Graph, kind: Any, chunk: int) -> None:
+    factory = factory_of(nations)
     model = kind(triples_factory=factory, embedding_dim=8, random_seed=1).eval()
-    asked = drawn(graph)
+    asked = drawn(nations)
     found = dict(answers(scorer_of(model, chunk), asked, 6, NONE))
     for row, frame in enumerate(frames(model, factory, asked)):
         assert_ranked_alike(found[row], frame, 6)
         assert found[row].scores.tolist() == frame["score"].tolist()[:6]
 
 
-def test_candidates_are_ranked_among_themselves_and_what_is_left_out_keeps_its_rank() -> None:
-    graph = read_pykeen_dataset("nations")
-    scorer = scorer_of(conve(graph, inverse=True), 1000)
+def test_candidates_are_ranked_among_themselves_and_what_is_left_out_keeps_its_rank(nations: Graph) -> None:
+    scorer = scorer_of(conve(nations, inverse=True), 1000)
     asked = torch.tensor([[2, 7, 0]])
     ((_, every),) = answers(scorer, asked, 100, NONE)
     some = torch.tensor([0, 2, 9, 12])
@@ -128,14 +129,10 @@ def test_candidates_are_ranked_among_themselves_and_what_is_left_out_keeps_its_r
     assert rest.ranks.tolist() == every.ranks[3:7].tolist()
 
 
-def test_softmax_is_a_share_among_all_entities_and_sigmoid_is_of_one_triple() -> None:
-    graph = read_pykeen_dataset("nations")
-    scorer = scorer_of(conve(graph, inverse=True), 1000)
+def test_softmax_is_a_share_among_all_entities_and_sigmoid_is_of_one_triple(nations: Graph) -> None:
+    scorer = scorer_of(conve(nations, inverse=True), 1000)
     asked = torch.tensor([[2, 7, 1]])
-    softmax, sigmoid = (
-        probability_of({"name": "1vsall-ce"}, None),
-        probability_of({"name": "kvsall-bce"}, None),
-    )
+    softmax, sigmoid = (probability_of({"name": name}, None) for name in ("1vsall-ce", "kvsall-bce"))
     ((_, shares),) = answers(scorer, asked, 100, softmax)
     assert shares.probabilities is not None
     assert float(shares.probabilities.sum()) == pytest.approx(1)
@@ -146,20 +143,11 @@ def test_softmax_is_a_share_among_all_entities_and_sigmoid_is_of_one_triple() ->
     torch.testing.assert_close(single.probabilities, torch.sigmoid(single.scores))
 
 
-def test_a_loss_with_a_margin_defines_no_probability() -> None:
-    graph = read_pykeen_dataset("nations")
-    factory = TriplesFactory(graph.train, graph.entities.ids, graph.relations.ids)
-    assert probability_of(None, TransE(triples_factory=factory, random_seed=1)).kind is None
-    assert (
-        probability_of(
-            {"name": None}, DistMult(triples_factory=factory, random_seed=1, loss="bcewithlogits")
-        ).kind
-        == "sigmoid"
-    )
-    assert (
-        probability_of(None, DistMult(triples_factory=factory, random_seed=1, loss="crossentropy")).kind
-        == "softmax"
-    )
+def test_a_loss_with_a_margin_defines_no_probability(nations: Graph) -> None:
+    made: dict[str, Any] = {"triples_factory": factory_of(nations), "random_seed": 1}
+    assert probability_of(None, TransE(**made)).kind is None
+    assert probability_of({"name": None}, DistMult(**made, loss="bcewithlogits")).kind == "sigmoid"
+    assert probability_of(None, DistMult(**made, loss="crossentropy")).kind == "softmax"
 
 
 @pytest.mark.parametrize("inverse", [True, False])
@@ -179,18 +167,8 @@ def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int, some: bo
     heads = torch.arange(1, n, 3) if some else torch.arange(n)
     expected[~torch.isin(torch.arange(n), heads)] = -torch.inf
     scores, keys = expected.view(-1).topk(50)
-    softmax = Probability("softmax")
-    scorer = scorer_of(model, 1000)
-    best = best_pairs(
-        scorer,
-        relation,
-        50,
-        softmax,
-        left_out=left_out,
-        heads=heads if some else None,
-        tails=tails,
-        chunk=chunk,
-    )
+    limits: dict[str, Any] = {"left_out": left_out, "heads": heads if some else None, "tails": tails}
+    best = best_pairs(scorer_of(model, 1000), relation, 50, SOFTMAX, chunk=chunk, **limits)
     assert best is not None
     of, found = best
     assert found.probabilities is not None
@@ -202,11 +180,9 @@ def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int, some: bo
     torch.testing.assert_close(found.probabilities, shares)
 
 
-def test_best_pairs_of_pykeens_models_are_those_of_brute_force() -> None:
-    graph = read_pykeen_dataset("nations")
-    factory = TriplesFactory(graph.train, graph.entities.ids, graph.relations.ids)
-    model = TransE(triples_factory=factory, embedding_dim=8, random_seed=1).eval()
-    n = graph.num_entities
+def test_best_pairs_of_pykeens_models_are_those_of_brute_force(nations: Graph) -> None:
+    model = TransE(triples_factory=factory_of(nations), embedding_dim=8, random_seed=1).eval()
+    n = nations.num_entities
     with torch.no_grad():
         every = model.predict_t(torch.stack([torch.arange(n), torch.full((n,), 3)], dim=1))
     best = best_pairs(scorer_of(model, 4), 3, 20, NONE, chunk=4)
@@ -216,9 +192,6 @@ def test_best_pairs_of_pykeens_models_are_those_of_brute_force() -> None:
     # Pairs of an entity with itself all score alike, so scores are compared, not their order.
     torch.testing.assert_close(found.scores, every.view(-1).topk(20).values)
     torch.testing.assert_close(found.scores, every[heads, found.entities])
-
-
-SOFTMAX = Probability("softmax")
 
 
 def model(entities: int, *, inverse: bool = True) -> ConvE:
