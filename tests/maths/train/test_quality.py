@@ -12,12 +12,15 @@ from driving import Console
 from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ConvE as PykeenConvE
+from pykeen.models import DistMult
+from pykeen.triples import TriplesFactory
 from tracing import files, flags
 
 from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import from_pykeen_state
 from kgops.maths.train.evaluate import Evaluation, Evaluator, Group, Metrics, quality_table
+from kgops.maths.train.pykeen_callbacks import KeepRanks
 from kgops.present.quality import FILTERS, quality_rows, read_quality
 from kgops.workloads.train.models import ConvEConfig
 
@@ -63,12 +66,11 @@ def test_intervals_are_those_of_resampled_ranks_and_the_same_each_time() -> None
     assert group.intervals["mrr"][0] < group.means["mrr"] < group.intervals["mrr"][1]
 
 
-def test_a_rank_that_is_not_a_number_is_in_no_group() -> None:
-    graph = read_pykeen_dataset("nations")
-    evaluation = ranked(graph)
+def test_a_rank_that_is_not_a_number_is_in_no_group(nations: Graph) -> None:
+    evaluation = ranked(nations)
     evaluation.head_ranks[0] = torch.nan
-    groups = quality_table(evaluation, graph)["groups"]
-    assert sum(one["count"] for one in groups["degree"]) == 2 * len(graph.test) - 1
+    groups = quality_table(evaluation, nations)["groups"]
+    assert sum(one["count"] for one in groups["degree"]) == 2 * len(nations.test) - 1
     json.dumps(groups, allow_nan=False)
 
 
@@ -76,12 +78,8 @@ def test_a_rank_that_is_not_a_number_is_in_no_group() -> None:
 def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
     run_cli: Console, engine: str
 ) -> None:
-    small = ("--num-epochs", "2", "--device", "cpu", "--validate-every", "1", "--seed", "4")
-    model = (
-        ("--embedding-dim", "16", "--output-channels", "2")
-        if engine == "kgops"
-        else ("--model", "DistMult", "--embedding-dim", "8")
-    )
+    small = ("--embedding-dim", "16", "--num-epochs", "2", "--device", "cpu", "--validate-every", "1")
+    model = ("--output-channels", "2") if engine == "kgops" else ("--model", "DistMult")
     run_cli.must("run", "train", *flags(), "--engine", engine, *model, *small)
     results = Path(run_cli.show(1)["path"]) / "results"
     table = json.loads((results / "test_results.json").read_text())
@@ -89,7 +87,7 @@ def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
     for side in ("head", "tail"):
         assert by_direction[side]["count"] == table[side]["count"]
         assert by_direction[side]["mrr"] == pytest.approx(table[side]["mrr"])
-    graph = read_graph(*(Path(path) for path in files().values()))
+    graph = read_graph(*map(Path, files().values()))
     frequent: Counter[str] = Counter(graph.relations.labels[r] for r in graph.test[:, 1].tolist())
     assert {one["name"]: one["count"] for one in table["groups"]["relation"]} == {
         name: 2 * count for name, count in frequent.items()
@@ -99,8 +97,9 @@ def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
     shown = run_cli("show", "1").out
     first = quality_rows(results, relations=10)[0]
     assert "95 % INTERVAL" in shown and first[3] in shown
-    if engine == "kgops":
-        assert " ".join(FILTERS.split()) in " ".join(shown.split())
+    if engine == "pykeen":
+        return  # what was written is read alike
+    assert " ".join(FILTERS.split()) in " ".join(shown.split())
     run_cli("run", "--again", "1")
     compared = next(
         line for line in run_cli("compare", "1", "2").out.splitlines() if "direction head" in line
@@ -113,51 +112,39 @@ def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
     assert "<td>direction head</td>" in page and page.count(f">{first[3]} {first[4]} ({first[2]})<") == 2
 
 
-def test_ranks_that_pykeen_keeps_are_in_the_order_of_the_test_triples() -> None:
-    from pykeen.models import DistMult
-    from pykeen.triples import TriplesFactory
-
-    from kgops.maths.train.pykeen_callbacks import KeepRanks
-
-    graph = read_pykeen_dataset("nations")
-    ids: dict[str, Any] = {"entity_to_id": graph.entities.ids, "relation_to_id": graph.relations.ids}
-    model = DistMult(triples_factory=TriplesFactory(graph.train, **ids), embedding_dim=8, random_seed=1)
+def test_ranks_that_pykeen_keeps_are_in_the_order_of_the_test_triples(nations: Graph) -> None:
+    ids = nations.entities.ids, nations.relations.ids
+    model = DistMult(triples_factory=TriplesFactory(nations.train, *ids), embedding_dim=8, random_seed=1)
     evaluator = KeepRanks()
-    evaluator.evaluate(model, graph.test, additional_filter_triples=graph.train, batch_size=7, use_tqdm=False)
-    known = set(map(tuple, torch.cat([graph.train, graph.test]).tolist()))
+    evaluator.evaluate(
+        model, nations.test, additional_filter_triples=nations.train, batch_size=7, use_tqdm=False
+    )
+    known = set(map(tuple, torch.cat([nations.train, nations.test]).tolist()))
     with torch.no_grad():
-        scores = model.predict_t(graph.test[:, :2])
+        scores = model.predict_t(nations.test[:, :2])
     expected = []
-    for row, (head, relation, tail) in zip(scores.tolist(), graph.test.tolist(), strict=True):
+    for row, (head, relation, tail) in zip(scores.tolist(), nations.test.tolist(), strict=True):
         others = [score for t, score in enumerate(row) if t == tail or (head, relation, t) not in known]
-        greater, equal = (
-            sum(test(score) for score in others) for test in (row[tail].__lt__, row[tail].__eq__)
-        )
-        expected.append(1 + greater + (equal - 1) / 2)
+        greater = sum(score > row[tail] for score in others)
+        expected.append(1 + greater + (others.count(row[tail]) - 1) / 2)
     assert evaluator.newest().tail_ranks.tolist() == expected
 
 
-SIDES = ("head", "tail", "both")
-
-
-def theirs(inverse: bool, dtype: torch.dtype, seed: int = 0) -> Any:
-    torch.manual_seed(seed)
+def theirs(inverse: bool, dtype: torch.dtype) -> Any:
+    torch.manual_seed(0)
     data = Nations(create_inverse_triples=inverse)
-    model = PykeenConvE(triples_factory=data.training, embedding_dim=12, output_channels=4, random_seed=seed)
+    model = PykeenConvE(triples_factory=data.training, embedding_dim=12, output_channels=4, random_seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return model.to(dtype).eval()
 
 
-def pykeen_ranks(model: Any, graph: Graph, batch_size: int = 64) -> tuple[dict[str, torch.Tensor], Any]:
+def pykeen_ranks(model: Any, graph: Graph) -> tuple[dict[str, torch.Tensor], Any]:
     evaluator = RankBasedEvaluator(clear_on_finalize=False)
+    how: dict[str, Any] = {"batch_size": 64, "use_tqdm": False}
     result = evaluator.evaluate(
-        model,
-        graph.test,
-        additional_filter_triples=[graph.train, graph.valid],
-        batch_size=batch_size,
-        use_tqdm=False,
+        model, graph.test, additional_filter_triples=[graph.train, graph.valid], **how
     )
     ranks = {
         side: torch.cat([torch.as_tensor(part) for part in evaluator.ranks[side, "realistic"]])
@@ -166,9 +153,9 @@ def pykeen_ranks(model: Any, graph: Graph, batch_size: int = 64) -> tuple[dict[s
     return ranks, result
 
 
-def ours(model: ConvE, graph: Graph, chunk: int = 5) -> Evaluation:
+def ours(model: ConvE, graph: Graph) -> Evaluation:
     known = torch.cat([graph.train, graph.valid, graph.test])
-    evaluation = Evaluator(known, graph.num_entities, chunk=chunk)(model, graph.test)
+    evaluation = Evaluator(known, graph.num_entities, chunk=5)(model, graph.test)
     assert evaluation is not None
     return evaluation
 
@@ -182,7 +169,7 @@ def test_ranks_and_metrics_equal_pykeens(nations: Graph, inverse: bool, dtype: t
     assert torch.equal(evaluation.head_ranks, ranks["head"].double())
     assert torch.equal(evaluation.tail_ranks, ranks["tail"].double())
     metrics = evaluation.to_dict()
-    for side in SIDES:
+    for side in ("head", "tail", "both"):
         for k in (1, 3, 10):
             expected = result.get_metric(f"{side}.realistic.hits_at_{k}")
             assert metrics[side][f"hits_at_{k}"] == pytest.approx(expected, abs=1e-9)
