@@ -30,17 +30,11 @@ def test_falls_are_the_fisher_scores_of_the_tail_and_its_rivals() -> None:
     prediction = prediction_of(model, train, (HEAD, 1, 4))
     facts = facts_of(train, HEAD)
     falls = Influences(model, training).falls(prediction, train[facts])
-    assert torch.allclose(
-        falls, scanned(model, training, prediction.rows, train[facts]), rtol=1e-9, atol=1e-12
-    )
-
-
-def scanned(model: ConvE, training: Training, rows: torch.Tensor, facts: torch.Tensor) -> torch.Tensor:
-    sink = AllScores(len(rows), len(facts))
-    tests = torch.stack([rows[:, 0], rows[:, 1] // 2, rows[:, 2]], dim=1)
+    sink = AllScores(len(prediction.rows), len(facts))
+    tests = prediction.rows // torch.tensor([1, 2, 1])
     how = Settings(score="fisher", training=training)
-    Scoring([TracinCheckpoint(model, 1.0)], TARGET, how)(facts, tests, sink)
-    return sink.scores
+    Scoring([TracinCheckpoint(model, 1.0)], TARGET, how)(train[facts], tests, sink)
+    assert torch.allclose(falls, sink.scores, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("one_positive", [False, True])
@@ -122,10 +116,16 @@ QUERY = Query(TRIPLE)
 
 def some_graph(seed: int) -> Graph:
     train = some_train(seed)
-    entities, relations = (
-        Vocabulary.of(f"{kind}{n}" for n in range(size)) for kind, size in (("e", ENTITIES), ("r", RELATIONS))
-    )
+    entities, relations = (Vocabulary.of(map(str, range(size))) for size in (ENTITIES, RELATIONS))
     return Graph(train, train[:0], torch.tensor([[1, 1, 6]]), entities, relations)
+
+
+def some_additions(query: Query) -> tuple[Additions, torch.Tensor, list[int]]:
+    """Of one fact to four others that lack it; with the triples of training, and those others."""
+    graph = some_graph(4)
+    at = [int((graph.train == torch.tensor([HEAD, 0, 5])).all(1).nonzero())]
+    free = [c for c in range(ENTITIES) if c not in (HEAD, 6) and [c, 0, 5] not in graph.train.tolist()][:4]
+    return Additions(graph, [query], [at], [free], seed=0), graph.train, free
 
 
 def others(seed: int, graph: Graph, query: Query = QUERY) -> list[Prediction]:
@@ -190,10 +190,7 @@ class Trainings:
 
 
 def test_sets_of_a_tail_are_added_to_other_tails_and_judged_by_the_heads_rank(tmp_path: Path) -> None:
-    graph, query = some_graph(4), Query((6, 1, HEAD), asks_head=True)
-    at = [int((graph.train == torch.tensor([HEAD, 0, 5])).all(1).nonzero())]
-    free = [c for c in range(ENTITIES) if c not in (HEAD, 6) and [c, 0, 5] not in graph.train.tolist()][:4]
-    added = Additions(graph, [query], [at], [free], seed=0)
+    added, train, free = some_additions(Query((6, 1, HEAD), asks_head=True))
     assert added.tests.tolist() == [[6, 1, c] for c in free]
 
     class OfHeads(Trainings):
@@ -204,17 +201,14 @@ def test_sets_of_a_tail_are_added_to_other_tails_and_judged_by_the_heads_rank(tm
             head_rank = 1.0 if self.added[-1] else 2.0
             return [replace(one, rank=9.0, head_rank=head_rank) for one in outcomes]
 
-    found = added.trained_with(OfHeads(graph.train, added.tests), tmp_path / "journal", seeds=1)
+    found = added.trained_with(OfHeads(train, added.tests), tmp_path / "journal", seeds=1)
     assert found.hits_at_1(SETS) == [1.0] and found.hits_at_1(ALL) == [0.0]
 
 
 def test_sets_and_as_many_random_facts_of_the_head_are_added_to_the_others(tmp_path: Path) -> None:
-    graph = some_graph(4)
-    at = [int((graph.train == torch.tensor([HEAD, 0, 5])).all(1).nonzero())]
-    free = [c for c in range(ENTITIES) if c not in (HEAD, 6) and [c, 0, 5] not in graph.train.tolist()][:4]
-    added = Additions(graph, [QUERY], [at], [free], seed=0)
+    added, train, free = some_additions(QUERY)
     assert added.tests.tolist() == [[c, 1, 6] for c in free]
-    trainings = Trainings(graph.train, added.tests)
+    trainings = Trainings(train, added.tests)
     found = added.trained_with(trainings, tmp_path / "journal", seeds=1)
     assert trainings.added[0] == {(c, 0, 5) for c in free} and trainings.added[2] == set()
     assert 0 < len(trainings.added[1]) <= 4
