@@ -7,6 +7,8 @@ import torch
 from chunked_loss import dense_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pykeen.models import model_resolver
+from pykeen.triples import KGInfo
 from torch.nn import functional as F
 
 from kgops.maths.models.build import build_model
@@ -30,9 +32,6 @@ def made(name: str, *, entities: int = 11, rank: int = 5, seed: int = 0) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_are_those_of_pykeen_with_the_same_weights(name: str) -> None:
-    from pykeen.models import model_resolver
-    from pykeen.triples import KGInfo
-
     model = made(name)
     facts = KGInfo(num_entities=11, num_relations=3, create_inverse_triples=True)
     kind: Any = model_resolver.lookup(name)
@@ -40,11 +39,10 @@ def test_scores_are_those_of_pykeen_with_the_same_weights(name: str) -> None:
     theirs.load_state_dict(to_pykeen_state(model), strict=False)
     rows = torch.tensor([[0, 0], [3, 2], [10, 4]])  # relation rows: inverses stand between
     h, t = model.entities[rows[:, 0]], model.entities
-    expected = theirs.score_hrt(
-        torch.stack([rows[:, 0], rows[:, 1], torch.tensor([1, 2, 3])], dim=1)
-    ).detach()[:, 0]
+    tails = torch.tensor([[1], [2], [3]])
+    expected = theirs.score_hrt(torch.cat([rows, tails], dim=1)).detach()[:, 0]
     ours = model(rows[:, 0], rows[:, 1])
-    torch.testing.assert_close(ours.gather(1, torch.tensor([[1], [2], [3]]))[:, 0], expected)
+    torch.testing.assert_close(ours.gather(1, tails)[:, 0], expected)
     # The prediction of relations asks for the same score.
     again = (model.relation_rows(h, t[[1, 2, 3]]) * model.relations[rows[:, 1]]).sum(1)
     torch.testing.assert_close(again, expected)
@@ -127,9 +125,6 @@ def test_a_model_is_the_bytes_that_its_sizes_say() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_that_pykeen_trained_is_ours_with_equal_scores(name: str) -> None:
-    from pykeen.models import model_resolver
-    from pykeen.triples import KGInfo
-
     kind: Any = model_resolver.lookup(name)
     facts = KGInfo(num_entities=7, num_relations=2, create_inverse_triples=False)
     theirs = kind(triples_factory=facts, embedding_dim=6, random_seed=1).double().eval()
