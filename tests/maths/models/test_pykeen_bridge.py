@@ -55,12 +55,8 @@ def assert_same_scores(ours: ConvE, reference: Any) -> None:
 def test_a_state_dict_of_pykeen_scores_alike_here(shape: dict[str, Any], inverse: bool) -> None:
     reference = theirs(inverse, **shape)
     info = reference.interaction.shape_info
-    ours = from_pykeen_state(
-        reference.state_dict(),
-        inverse=inverse,
-        embedding_height=info.image_height,
-        embedding_width=info.image_width,
-    )
+    image = {"embedding_height": info.image_height, "embedding_width": info.image_width}
+    ours = from_pykeen_state(reference.state_dict(), inverse=inverse, **image)
     assert_same_scores(ours, reference)
     assert ours.config.num_relations == 55
 
@@ -70,21 +66,10 @@ def test_our_weights_load_into_pykeen_and_score_alike_there(shape: dict[str, Any
     reference = theirs(**shape)
     info = reference.interaction.shape_info
     torch.manual_seed(5)
-    ours = ConvE(
-        ConvEConfig(
-            14,
-            55,
-            True,
-            info.embedding_dim,
-            info.input_channels,
-            info.image_height,
-            info.image_width,
-            info.output_channels,
-            info.kernel_height,
-            info.kernel_width,
-            batch_norm=shape.get("apply_batch_normalization", True),
-        )
-    )
+    image = info.embedding_dim, info.input_channels, info.image_height, info.image_width
+    kernels = info.output_channels, info.kernel_height, info.kernel_width
+    normalised = shape.get("apply_batch_normalization", True)
+    ours = ConvE(ConvEConfig(14, 55, True, *image, *kernels, batch_norm=normalised))
     ours.encode(*all_pairs(ours))
     reference.load_state_dict(to_pykeen_state(ours))
     assert_same_scores(ours, reference)
