@@ -78,12 +78,12 @@ def test_json_and_csv_say_the_same_of_labels_that_would_break_a_line_and_of_scor
 
 def test_a_file_that_could_not_be_finished_leaves_nothing_behind(tmp_path: Path) -> None:
     table = table_of(torch.tensor([[0, 0, 1]]), list(HOSTILE))
-    try:
-        with json_file(tmp_path / "half.json", table, {}, of_many=True) as add:
-            add(*found(0, [0], [1.0]))
-            raise OSError("the disk is full")
-    except OSError:
-        pass
+    with (
+        pytest.raises(OSError, match="the disk is full"),
+        json_file(tmp_path / "half.json", table, {}, of_many=True) as add,
+    ):
+        add(*found(0, [0], [1.0]))
+        raise OSError("the disk is full")
     assert list(tmp_path.iterdir()) == []
 
 
