@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from driving import patience
+from recording import assert_identical
 
 from kgops.errors import Unavailable
 from kgops.maths.models.conve import ConvE
@@ -39,9 +40,7 @@ def test_a_checkpoint_comes_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "c.pt"
     digest = write_checkpoint(path, written)
     got = read_checkpoint(path)
-    model = got.build_model()
-    for name, tensor in written.model.items():
-        assert torch.equal(model.state_dict()[name], tensor)
+    assert_identical(got.build_model().state_dict(), dict(written.model))
     assert (got.epoch, got.learning_rate, got.loss) == (2, 0.01, written.loss)
     assert got.settings == {"folder": "somewhere", "sizes": [1, 2]}
     assert (tmp_path / "new" / "c.pt.sha256").read_text() == f"{digest}  c.pt\n"
