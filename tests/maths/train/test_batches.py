@@ -41,11 +41,8 @@ def test_every_pair_comes_once_with_all_of_its_tails(
     if inverse:
         rows = torch.cat([rows, inverse_triples(given_triples)])
     got = list(batches.epoch(epoch))
-    expected = labels(rows)
-    found = answers(got)
-    assert {pair: sorted(tails) for pair, tails in found.items()} == {
-        pair: sorted(tails) for pair, tails in expected.items()
-    }
+    expected = {pair: sorted(tails) for pair, tails in labels(rows).items()}
+    assert {pair: sorted(tails) for pair, tails in answers(got).items()} == expected
     assert sum(map(len, got)) == len(expected) == batches.num_queries
     assert len(got) == len(batches)
 
