@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from driving import Console
-from tracing import first_test_triples, on_trained, triples_of
+from driving import Console, Done
+from tracing import files, first_test_triples, on_trained, triples_of
 
 from kgops.maths.explain.prediction import Influences, Prediction, Query, facts_of
+from kgops.maths.graphs.triples import read_graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.curvature import Training
+from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.trials.variants import peak_live_bytes
 from kgops.workloads.explain.job import EXPLAIN_RIVALS
 from kgops.workloads.explain.plan import influences
@@ -24,8 +26,8 @@ from kgops.workloads.train.models import ConvEConfig
 _USA_CHINA = ("--triple", "usa", "embassy", "china")
 
 
-def ask(run_cli: Console, trained: Path, *words: str | Path) -> Any:
-    return run_cli("run", "explain", *on_trained(trained), *words)
+def ask(run_cli: Console, trained: Path, *words: str | Path) -> Done:
+    return run_cli.must("run", "explain", *on_trained(trained), *words)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def verified(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     console, nodes = Console(folder / "home", folder), folder / "nodes.tsv"
     nodes.write_text("usa\t<b>United</b> & States\nuk\tUnited Kingdom\n")
     how = ("--max-facts", "2", "--verify", "--verify-seeds", "2", "--node-name-dict", nodes)
-    done = console.must("run", "explain", *on_trained(trained), *_USA_CHINA, *how)
+    done = ask(console, trained, *_USA_CHINA, *how)
     assert "retrained from the start (2 seeds): MRR " in done.out
     yield console
     console.close()
@@ -54,7 +56,6 @@ def test_a_prediction_is_explained_by_facts_of_its_head_and_tail(
     nodes.write_text("usa\tUnited States\n")
     words = ("--triple", "united states", "embassy", "China", "--node-name-dict", nodes)
     done = ask(run_cli, trained, *words, "--max-facts", "3", "--output", output)
-    assert done.code == 0, done.err
     assert "prediction 1 · United States · embassy · china" in done.out
     (one,) = found_in(run_cli, 1)
     assert (one["head"], one["relation"], one["tail"]) == ("usa", "embassy", "china")
@@ -80,7 +81,7 @@ def test_ranks_before_are_those_of_predict(run_cli: Console, trained: Path, tmp_
     wanted = first_test_triples(3)
     triples.write_text("".join("\t".join(one) + "\n" for one in wanted))
     asked.write_text("".join(f"{one[0]}\t{one[1]}\t?\n" for one in wanted))
-    assert ask(run_cli, trained, "--triple", triples).code == 0
+    ask(run_cli, trained, "--triple", triples)
     run_cli.must("run", "predict", *on_trained(trained), "--top-k", "14", "--queries", asked)
     with (Path(run_cli.show(2)["path"]) / "results" / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -122,8 +123,7 @@ def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path)
             float(answer["score"]), abs=1e-4
         )
     assert f"{found[0]['head']} · embassy · china (its head)" in done.out
-    words = ("--triple", found[0]["head"], "embassy", "china", "--asked", "head")
-    assert ask(run_cli, trained, *words).code == 0
+    ask(run_cli, trained, "--triple", found[0]["head"], "embassy", "china", "--asked", "head")
     assert found_in(run_cli, 3)[0]["facts"] == found[0]["facts"]
     twice = run_cli("run", "explain", "--from-predictions", "1", "--asked", "head")
     assert twice.code == 2 and "leave out --asked" in twice.err
@@ -150,7 +150,7 @@ def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path)
 def test_what_cannot_be_explained_says_so_in_a_line_with_what_to_do(
     run_cli: Console, trained: Path, words: tuple[str, ...], said: str
 ) -> None:
-    done = ask(run_cli, trained, *words)
+    done = run_cli("run", "explain", *on_trained(trained), *words)
     assert done.code in (1, 2) and said in done.err, done.err
     assert "Traceback" not in done.err + done.out
 
@@ -164,8 +164,7 @@ def test_a_prediction_without_rivals_and_an_unknown_name_say_so_and_the_others_a
     wanted = tmp_path / "wanted.tsv"
     unknown = "Atlantis\tembassy\tchina\nusa\tembasy\tchina\n"
     wanted.write_text(f"usa\tembassy\tchina\nchina\tembassy\tusa\n{unknown}")
-    done = ask(run_cli, trained, "--triple", wanted, "--valid", everything)
-    assert done.code == 0, done.err
+    ask(run_cli, trained, "--triple", wanted, "--valid", everything)
     first, second, *_ = found_in(run_cli, 1)
     shown = run_cli("show", "1").out
     assert "no entity is named 'Atlantis'" in shown
@@ -178,34 +177,23 @@ def test_a_prediction_without_rivals_and_an_unknown_name_say_so_and_the_others_a
 def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(
     run_cli: Console, trained: Path
 ) -> None:
-    wanted = next(
-        one for one in every_pair_of_usa() if "\t".join(one) not in predicted_first(run_cli, trained)
-    )
+    graph = read_graph(*map(Path, files().values()))
+    asked = graph.entities.ids["usa"], 2 * graph.relations.ids["embassy"]
+    model = read_checkpoint(trained / "final_model.pt").build_model()
+    worst_first = model(*(torch.tensor([one]) for one in asked))[0].argsort().tolist()
+    triples = [("usa", "embassy", graph.entities.labels[tail]) for tail in worst_first]
+    wanted = next(one for one in triples if one not in triples_of("train"))
     done = ask(run_cli, trained, "--triple", *wanted)
-    assert done.code == 0, done.err
-    assert (
-        "so there is no prediction to lose. Without these triples the model should rank it worse." in done.err
-    )
-    shown = " ".join(run_cli("show", "2").out.split())
-    (one,) = found_in(run_cli, 2)
+    lose = "so there is no prediction to lose. Without these triples the model should rank it worse."
+    assert lose in done.err
+    shown = " ".join(run_cli("show", "1").out.split())
+    (one,) = found_in(run_cli, 1)
     assert one["rank_before"] > 1
     assert (
         f"the model ranks {wanted[2]} {one['rank_before']:g}, not first, so there is no prediction to lose"
         in shown
     )
     assert "`kgops predict` with this head and relation lists what the model does predict" in shown
-
-
-def every_pair_of_usa() -> list[tuple[str, str, str]]:
-    return [("usa", "embassy", tail) for tail in sorted({one[2] for one in triples_of("train")} - {"usa"})]
-
-
-def predicted_first(run_cli: Console, trained: Path) -> set[str]:
-    """Of the relation embassy: what the model ranks first, known answers left out."""
-    asked = ("--head", "usa", "--relation", "embassy", "--top-k", "1", "--new")
-    run_cli.must("run", "predict", *on_trained(trained), *asked)
-    listed = Path(run_cli.show(1)["path"]) / "results" / "predicted_triples.tsv"
-    return set(listed.read_text().splitlines()) | {"\t".join(one) for one in triples_of("train")}
 
 
 def test_verify_trains_again_without_the_sets_and_says_so_in_a_sentence(verified: Console) -> None:
@@ -236,7 +224,6 @@ def test_explanations_have_pictures_beside_their_list_in_the_report(
 
 def test_sufficient_sets_are_verified_by_training_with_them_added(run_cli: Console, trained: Path) -> None:
     done = ask(run_cli, trained, *_USA_CHINA, "--sufficient", "--max-facts", "2", "--verify")
-    assert done.code == 0, done.err
     (one,), metric = found_in(run_cli, 1), run_cli.show(1)["metric"]
     assert set(one["carried"]) == {"retrained", "retrained_random", "retrained_all"}
     assert all(0 <= heads <= len(one["others"]) for heads in one["carried"].values())
@@ -300,7 +287,7 @@ def test_a_plan_says_how_often_it_trains_again(run_cli: Console, trained: Path) 
 def test_a_run_that_cannot_fit_is_not_told_to_change_its_trained_model(
     run_cli: Console, trained: Path
 ) -> None:
-    refused = ask(run_cli, trained, *_USA_CHINA, "--memory-limit", "20")
+    refused = run_cli("run", "explain", *on_trained(trained), *_USA_CHINA, "--memory-limit", "20")
     assert refused.code != 0
     assert "no setting of the options would fit; use a --memory-limit of " in refused.err
     assert "--embedding-dim" not in refused.err
