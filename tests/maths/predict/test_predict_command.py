@@ -27,29 +27,38 @@ def triple(row: dict[str, str]) -> tuple[str, str, str]:
     return row["head"], row["relation"], row["tail"]
 
 
-def test_answers_are_ranked_named_and_known_or_new(run_cli: Console, trained: Path, tmp_path: Path) -> None:
-    nodes, edges, output = tmp_path / "nodes.tsv", tmp_path / "edges.json", tmp_path / "out.json"
+@pytest.fixture(scope="module")
+def answered(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A home whose run 1 answers one question with all entities, by their readable names."""
+    folder = tmp_path_factory.mktemp("answered")
+    console = Console(folder / "home", folder)
+    nodes, edges = folder / "nodes.tsv", folder / "edges.json"
     nodes.write_text("usa\tUnited States\nuk\tUnited Kingdom\n")
     edges.write_text(json.dumps({"embassy": "has an embassy in"}))
     done = ask(
-        *(run_cli, trained, "--head", "united STATES", "--relation", "has an Embassy in"),
-        *("--node-name-dict", nodes, "--edge-map", edges, "--output", output, "--top-k", "14"),
+        *(console, trained, "--head", "united STATES", "--relation", "has an Embassy in"),
+        *("--node-name-dict", nodes, "--edge-map", edges, "--output", folder / "out.json", "--top-k", "14"),
     )
     assert done.code == 0, done.err
     assert "United States · has an embassy in · ?" in done.out
-    rows = rows_of(run_cli, 1)
+    yield console
+    console.close()
+
+
+def test_answers_are_ranked_named_and_known_or_new(answered: Console) -> None:
+    rows = rows_of(answered, 1)
     assert {row["head"] for row in rows} == {"usa"} and len(rows) == 14
     assert [float(row["rank"]) for row in rows] == sorted(float(row["rank"]) for row in rows)
     for row in rows:
         split = next((one for one in ("train", "valid", "test") if triple(row) in triples_of(one)), "new")
         assert row["known"] == split
-    (question,) = json.loads(output.read_text())["questions"]
+    (question,) = json.loads((answered.cwd / "out.json").read_text())["questions"]
     assert (question["head"], question["relation"], question["tail"]) == ("usa", "embassy", None)
     assert [answer["entity"] for answer in question["answers"]] == [row["tail"] for row in rows]
     assert "United Kingdom" in {answer["name"] for answer in question["answers"]}
     assert all(0 < answer["probability"] < 1 for answer in question["answers"])
-    assert rows[0]["tail_name"] in run_cli("show", "1").out
-    shown = run_cli.show(1)
+    assert rows[0]["tail_name"] in answered("show", "1").out
+    shown = answered.show(1)
     assert shown["metric"]["answers"] == 14 and shown["workload"] == "predict"
     assert shown["metric"]["new_answers"] == sum(row["known"] == "new" for row in rows)
 
@@ -155,20 +164,17 @@ def test_a_model_of_another_graph_is_refused(run_cli: Console, trained: Path) ->
     assert "is a model of 14 entities; the graph has 135" in done.err
 
 
-def test_tracin_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Path) -> None:
-    assert ask(run_cli, trained, "--head", "usa", "--relation", "embassy", "--top-k", "14").code == 0
-    new = [triple(row) for row in rows_of(run_cli, 1) if row["known"] == "new"]
-    run_cli.must(
-        *("run", "tracin", "--from-predictions", "1", "--new", "--top", "2", "--top-k", "4"),
-        *("--learning-rate", "0.01", "--device", "cpu"),
-    )
-    shown = json.loads(run_cli("influences", "2", "--json").out)
+def test_tracin_goes_on_from_the_new_answers_of_a_run(answered: Console) -> None:
+    new = [triple(row) for row in rows_of(answered, 1) if row["known"] == "new"]
+    how = ("--top", "2", "--top-k", "4", "--learning-rate", "0.01", "--device", "cpu")
+    answered.must("run", "tracin", "--from-predictions", "1", "--new", *how)
+    shown = answered("influences", "2", "--json").json()
     assert [(one["head"], one["relation"], one["tail"]) for one in shown] == new[:2]
     assert {one["candidates"] for one in shown} == {len(triples_of("train"))}  # all of them, unfiltered
-    assert run_cli("run", "--again", "2").code == 0
-    wrong = run_cli("run", "tracin", "--from-predictions", "2")
+    assert answered("run", "--again", "2").code == 0
+    wrong = answered("run", "tracin", "--from-predictions", "2")
     assert wrong.code == 2 and "is a tracin run, not a predict run" in wrong.err
-    alone = run_cli("run", "tracin", "--run", "1", "--new")
+    alone = answered("run", "tracin", "--run", "1", "--new")
     assert alone.code == 2 and "only predictions can be new" in alone.err
 
 
