@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from driving import Console
-from tracing import nations
+from tracing import flags
 
 from kgops.jobs.option_reading import DOCUMENTED, option_line
 from kgops.maths.regress.made_flights import Sky, make_flights
@@ -60,14 +60,7 @@ def test_a_trainings_log_and_config_say_what_was_applied_and_requested(run_cli: 
 
 def test_a_tracing_logs_a_line_for_each_option(run_cli: Console, trained: Path) -> None:
     test = ("--test-triple", "usa", "embassy", "china", "--disable-memory-cleanup")
-    model = (
-        "--model-path",
-        trained / "final_model.pt",
-        "--train",
-        nations() / "train.txt",
-        "--device",
-        "cpu",
-    )
+    model = ("--model-path", str(trained / "final_model.pt"), *flags(["train"]), "--device", "cpu")
     run_cli.must("run", "tracin", *model, *test, "--precision", "bf16", *REQUESTED[1:])
     assert logged(run_cli, "1", MIXED) == [MIXED + "on (bf16)"]
     (line,) = logged(run_cli, "1", CHECKPOINTING)
