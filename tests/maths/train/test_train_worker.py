@@ -13,11 +13,16 @@ import pytest
 import torch
 from driving import Console, wait_for
 from recording import assert_identical, events
-from tracing import flags
+from tracing import files, flags
 
+from kgops.errors import Usage
 from kgops.maths.train.checkpoints import read_checkpoint
+from kgops.maths.train.worker import train
+from kgops.maths.worker.devices import _threads_spin
 from kgops.maths.worker.entry import run_reporting_errors
 from kgops.maths.worker.report import Reporter
+from kgops.planning import resolve
+from kgops.workloads.job_files import read_job
 from kgops.workloads.train.models import ConvEConfig, step_gflop, threads_for
 
 SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
@@ -87,21 +92,15 @@ def test_training_on_nations_succeeds_with_the_files_the_group_knows(
     ],
 )
 def test_a_gpu_that_was_requested_or_given_and_is_not_there_fails_the_worker_and_says_so(
-    run_cli: Console, tmp_path: Path, device: str, given: str, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, given: str, reason: str
 ) -> None:
-    job = run_cli("run", "train", *flags(), *SMALL[:-2], "--dry-run").out
-    (tmp_path / "job.toml").write_text(job.replace('device = "auto"', f'device = "{device}"'))
-    told = {"KGOPS_RUN_FOLDER": str(tmp_path), "KGOPS_EVENTS": str(tmp_path / "events.jsonl")}
-    worker = subprocess.run(
-        [sys.executable, "-m", "kgops.maths.train.worker", str(tmp_path / "job.toml")],
-        env={**os.environ, **told, "CUDA_VISIBLE_DEVICES": "", "KGOPS_GPU": given},
-        capture_output=True,
-        text=True,
-    )
-    assert worker.returncode != 0
-    (failed,) = events(tmp_path, "failed")
-    assert f"{reason}, and torch {torch.__version__} sees no CUDA device: " in failed["reason"]
-    assert "Traceback" not in worker.stderr + worker.stdout
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("KGOPS_GPU", given)
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+    job = read_job({"workload": "train", "train": {**files(), "device": device}}, "a test")
+    with pytest.raises(Usage) as caught:
+        train(job, tmp_path, Reporter(tmp_path), lambda: False)  # type: ignore[arg-type]
+    assert f"{reason}, and torch {torch.__version__} sees no CUDA device: " in caught.value.message
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="the installed torch is built for CUDA")
@@ -226,29 +225,37 @@ def test_the_number_of_threads_depends_on_step_size_and_cores_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "theirs", "spins"),
+    ("exclusive", "theirs", "spins"),
     [
-        (["--exclusive"], {}, "10000"),
-        (["--exclusive"], {"GOMP_SPINCOUNT": "7"}, "7"),
-        (["--exclusive"], {"GOMP_SPINCOUNT": "0"}, "0"),
-        (["--exclusive"], {"OMP_WAIT_POLICY": "PASSIVE"}, None),
-        ([], {}, None),
+        (True, {}, "10000"),
+        (True, {"GOMP_SPINCOUNT": "7"}, "7"),
+        (True, {"GOMP_SPINCOUNT": "0"}, "0"),
+        (True, {"OMP_WAIT_POLICY": "PASSIVE"}, None),
+        (False, {}, None),
     ],
 )
-def test_threads_of_a_run_that_has_the_cpus_to_itself_spin(
-    run_cli: Console,
-    monkeypatch: pytest.MonkeyPatch,
-    flags: list[str],
-    theirs: dict[str, str],
-    spins: str | None,
+def test_threads_spin_where_a_run_has_the_cpus_to_itself_and_nobody_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, exclusive: bool, theirs: dict[str, str], spins: str | None
 ) -> None:
+    asked = {"workload": "train", "train": {"dataset": "nations"}, "gpu": {"exclusive": exclusive}}
+    ours = resolve.resolve(read_job(asked, "a test"), lambda _: None).environment
+    variables = {**theirs, **resolve.for_worker(ours, theirs)}
+    assert variables.get("GOMP_SPINCOUNT") == spins
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):  # of a worker imported here
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert _threads_spin() == (spins not in (None, "0"))
+
+
+def test_the_worker_of_an_exclusive_run_gets_threads_that_spin(
+    run_cli: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # of whoever tests
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     heavy = ("--batch-size", "256", "--embedding-dim", "200", "--num-epochs", "1")
-    for ours in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # of whoever tests, or of a worker imported here
-        monkeypatch.delenv(ours, raising=False)
-    run = run_cli("run", "train", "--dataset", "nations", *heavy, *flags, "--json", env=theirs).json()
-    assert run["environment"]["variables"].get("GOMP_SPINCOUNT") == spins
+    run = run_cli("run", "train", "--dataset", "nations", *heavy, "--exclusive", "--json").json()
+    assert run["environment"]["variables"]["GOMP_SPINCOUNT"] == "10000"
     said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
     (note,) = [text for text in said if re.match(r"using \d+ of", text)]
-    assert ("which spin while they wait" in note) == (
-        spins not in (None, "0") and not note.startswith("using 1 ")
-    )
+    assert ("which spin while they wait" in note) == (not note.startswith("using 1 "))
