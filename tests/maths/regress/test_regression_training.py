@@ -85,29 +85,16 @@ def test_a_heavier_flight_pulls_the_heights_towards_its_own(flights: list[Flight
     means = {flight.name: float(flight.heights.mean()) for flight in flights[:2]}
     low, high = sorted(means, key=means.__getitem__)
     said = {}
+    plain = RegressionSettings(epochs=15, pretrain=False, loss_type="mse", weight_decay=0.0)
+    steps = replace(plain, warmup_steps=0, batch_size=40, learning_rate=0.1, overweight_factor=50.0)
     for name in (low, high):
-        settings = replace(
-            QUICK,
-            pretrain=False,
-            overweight_flight=name,
-            overweight_factor=50.0,
-            epochs=15,
-            loss_type="mse",
-            augment=False,
-            weight_decay=0.0,
-            warmup_steps=0,
-            batch_size=40,
-            learning_rate=0.1,
-        )
-        train(flights, tmp_path / name, settings, config=blind)
+        train(flights, tmp_path / name, replace(steps, overweight_flight=name), config=blind)
         trained = read_trained(tmp_path / name / "best_model.pt")
         said[name] = float(trained.heights(torch.zeros(1, 3, 16, 16), torch.zeros(1, 3, 2)))
     assert said[low] < said[high]
 
 
 # --- stopped and resumed --------------------------------------------------------------------------
-
-FILES = ("pretrained_model.pt", "best_model.pt", *(f"loo/flight_0{n}.pt" for n in (1, 2, 3)))
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +124,7 @@ def test_a_run_cut_short_anywhere_and_resumed_has_the_weights_of_one_never_cut(
     again = train(flights, tmp_path, settings, resume=True, report=report)
     assert again.stopped == "finished"
     assert any("resumed in stage" in note for note in report.notes)
-    for name in FILES:
+    for name in ("pretrained_model.pt", "best_model.pt", *(f"loo/flight_0{n}.pt" for n in (1, 2, 3))):
         assert_identical(weights(tmp_path / name), weights(folder / name))
     assert again.predictions == whole.predictions
     assert [e["loss"] for e in again.history] == [e["loss"] for e in whole.history]
