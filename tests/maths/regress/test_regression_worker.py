@@ -13,6 +13,7 @@ from driving import wait_for
 from recording import assert_identical
 from tiny_regression import weights
 
+from kgops.maths.regress.flights import DATASETS
 from kgops.maths.regress.made_flights import Sky, make_flights
 
 JOB = """workload = "regress"
@@ -110,7 +111,7 @@ def test_bad_flights_fail_the_worker_with_their_files_and_reasons(tmp_path: Path
     data = tmp_path / "data"
     data.mkdir()
     (data / "bad.npz").touch()
-    columns = {name: np.arange(2.0) for name in ("solar_zenith", "solar_azimuth", "height", "time")}
+    columns: dict[str, Any] = dict.fromkeys(DATASETS[1:], np.arange(2.0))
     np.savez(data / "short.npz", frames=np.ones((2, 8, 8)), **columns)
     code, events = by_hand(tmp_path / "run")
     assert code == 2
