@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from driving import QUICK, Console, is_clear
-from test_import_group import TREATS, write, write_scores
+from test_import_group import TREATS, group_line, write, write_scores
 
 from kgops.errors import KgopsError
 from kgops.interchange.importing import import_from
@@ -47,14 +47,6 @@ LEFT_OUT_OF_AN_OUTPUT = (
 )
 
 
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def directory(path: Path) -> None:
-    path.mkdir()
-
-
 def dangling(path: Path) -> None:
     path.symlink_to("nowhere")
 
@@ -78,7 +70,7 @@ def a_socket(path: Path) -> None:
         os.chdir(here)
 
 
-KINDS = (pipe, directory, dangling, link_to_pipe, device, a_socket)
+KINDS = (os.mkfifo, Path.mkdir, dangling, link_to_pipe, device, a_socket)
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +104,11 @@ def is_empty(home: Path) -> bool:
     return not list((home / "runs").iterdir())
 
 
+ALL_READ = pytest.mark.parametrize(("what", "names"), [("run", OF_A_RUN), ("output", OF_AN_OUTPUT)])
+
+
 @pytest.mark.parametrize("by", KINDS)
-@pytest.mark.parametrize(("what", "names"), [("run", OF_A_RUN), ("output", OF_AN_OUTPUT)])
+@ALL_READ
 def test_what_is_read_and_is_no_file_is_refused_by_its_name(
     conn: sqlite3.Connection,
     home: Path,
@@ -124,7 +119,7 @@ def test_what_is_read_and_is_no_file_is_refused_by_its_name(
     by: Callable[[Path], None],
 ) -> None:
     for name in names:
-        if by is directory and name in ("attempts", "attempts/1", "results"):
+        if by is Path.mkdir and name in ("attempts", "attempts/1", "results"):
             continue
         folder = replaced(shutil.copytree(good / what, tmp_path / name.replace("/", "-")), name, by)
         with pytest.raises(KgopsError) as caught:
@@ -149,7 +144,7 @@ def test_what_is_only_copied_and_is_no_file_is_left_out_and_told(
         folder = replaced(shutil.copytree(good / what, tmp_path / name.replace("/", "-")), name, by)
         (one,) = import_from(Home(home), conn, folder, again=True)
         assert one.number is not None
-        if by is not directory and name not in ("private.json", "supervisor.log"):
+        if by is not Path.mkdir and name not in ("private.json", "supervisor.log"):
             assert any(trouble.startswith(f"{name} is not imported") for trouble in one.troubles), (
                 one.troubles
             )
@@ -157,12 +152,12 @@ def test_what_is_only_copied_and_is_no_file_is_left_out_and_told(
         assert not path.is_symlink() and (path.is_dir() or path.is_file()), path
 
 
-@pytest.mark.parametrize(("what", "names"), [("run", OF_A_RUN), ("output", OF_AN_OUTPUT)])
+@ALL_READ
 def test_import_ends_with_a_sentence_wherever_a_pipe_stands(
     run_cli: Console, tmp_path: Path, good: Path, what: str, names: tuple[str, ...]
 ) -> None:
     for name in names:
-        folder = replaced(shutil.copytree(good / what, tmp_path / name.replace("/", "-")), name, pipe)
+        folder = replaced(shutil.copytree(good / what, tmp_path / name.replace("/", "-")), name, os.mkfifo)
         done = run_cli("import", folder)
         assert (done.code, is_clear(done.err)) == (2, True), (name, done.err)
         assert str(folder / name) in done.err
@@ -209,25 +204,9 @@ def test_a_job_or_profile_or_configuration_that_is_no_file_is_refused(
 
 
 ODD: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        1 << 70,
-        -(1 << 63),
-        1e308,
-        "",
-        "x",
-        "\0",
-        "é" * 3,
-        "../..",
-        [],
-        [[]],
-        {},
-        {"a": None},
-    ),
-    *("NaN", "Infinity", "succeeded", "running", 0.5, "\ud800", "results/../../x"),
+    *(None, True, -1, 0, 0.5, 1 << 70, -(1 << 63), 1e308, [], [[]], {}, {"a": None}),
+    *("", "x", "\0", "é" * 3, "../..", "\ud800", "results/../../x"),
+    *("NaN", "Infinity", "succeeded", "running"),
 )
 
 
@@ -295,6 +274,19 @@ def try_it(home: Home, conn: sqlite3.Connection, target: Path, named: str) -> bo
     return True
 
 
+def mutants(good: Path, folder: Path, many: int) -> Iterator[tuple[Path, Path]]:
+    """Copies of a folder in which one file is damaged each, and that file."""
+    names = sorted(path.relative_to(good).as_posix() for path in good.rglob("*") if path.is_file())
+    for seed in range(many):
+        generator = random.Random(seed)
+        bad = shutil.copytree(good, folder / f"bad-{seed}")
+        path = bad / generator.choice(names)
+        ways = [cut, flipped, spliced] + ([with_odd_node] * 3 if path.suffix == ".json" else [])
+        text = path.read_bytes()
+        path.write_bytes(generator.choice(ways)(text, generator) if text else b"\xff{")
+        yield bad, path
+
+
 @pytest.mark.parametrize("mutate", [with_odd_node, cut, flipped, spliced])
 def test_a_mutated_export_is_imported_whole_or_refused_by_name(
     run_cli: Console,
@@ -318,28 +310,17 @@ def test_a_mutated_export_is_imported_whole_or_refused_by_name(
 def test_a_mutated_output_folder_is_imported_whole_or_refused_by_name(
     home: Path, conn: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    good = tmp_path / "good"
-    good.mkdir()
     history = [{"epoch": n, "loss": 1 / n, "valid": {"both": {"mrr": 0.1 * n}}} for n in range(1, 4)]
-    told = {
-        "config": {"model": {"dim": 2}},
-        "training_history": history,
-        "test_results": {"both": {"mrr": 0.3}},
-    }
-    lines = [{"index": 0, "triple": dict(zip(("head", "relation", "tail"), TREATS, strict=True))}]
-    for name, body in {**told, "batch_tracin_summary": {"total_triples": 1, "results": lines}}.items():
-        (good / f"{name}.json").write_text(json.dumps(body))
+    good = write(
+        tmp_path / "good",
+        config={"model": {"dim": 2}},
+        training_history=history,
+        test_results={"both": {"mrr": 0.3}},
+        batch_tracin_summary={"total_triples": 1, "results": [group_line(0, TREATS)]},
+    )
     write_scores(good / "triple_000_tracin.csv", TREATS, [0.5, -0.5, 1e-9])
-    names = sorted(path.name for path in good.iterdir())
-    imported = 0
-    for seed in range(100):
-        generator = random.Random(seed)
-        bad = shutil.copytree(good, tmp_path / f"bad-{seed}")
-        path = bad / generator.choice(names)
-        ways = (cut, flipped, spliced) if path.suffix == ".csv" else (with_odd_node, cut, flipped, spliced)
-        path.write_bytes(generator.choice(ways)(path.read_bytes(), generator))
-        imported += try_it(Home(home), conn, bad, str(path))
-    assert 15 < imported < 100
+    bad = mutants(good, tmp_path, 100)
+    assert 15 < sum(try_it(Home(home), conn, folder, str(path)) for folder, path in bad) < 100
     assert integrity_problems(conn) == []
 
 
@@ -348,16 +329,6 @@ def test_a_mutated_run_folder_is_imported_or_refused_by_name(
 ) -> None:
     code = 'import os; open(os.environ[\'KGOPS_EVENTS\'], \'a\').write(\'{"event": "note", "text": "x"}\\n\')'
     assert run_cli("run", "exec", "--", "python3", "-c", code).code == 0
-    good = run_cli.folder(1)
-    names = sorted(path.relative_to(good).as_posix() for path in good.rglob("*") if path.is_file())
-    imported = 0
-    for seed in range(40):
-        generator = random.Random(seed)
-        bad = shutil.copytree(good, tmp_path / f"bad-{seed}")
-        path = bad / generator.choice(names)
-        text = path.read_bytes()
-        ways = [cut, flipped, spliced] + ([with_odd_node] * 3 if path.suffix == ".json" else [])
-        path.write_bytes(generator.choice(ways)(text, generator) if text else b"\xff{")
-        imported += try_it(Home(run_cli.home), conn, bad, str(bad))
-    assert imported > 10
+    bad = mutants(run_cli.folder(1), tmp_path, 40)
+    assert sum(try_it(Home(run_cli.home), conn, folder, str(folder)) for folder, _ in bad) > 10
     assert integrity_problems(conn) == []
