@@ -12,12 +12,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from command_lines import Bed, Line, lines
-from driving import Console, wait_for
+from driving import Console, Done, wait_for
 
 from kgops.cli import main
 from kgops.jobs.text import on_or_off
@@ -26,23 +27,12 @@ _AT_ONCE = 3  # runs that go on beside each other
 _SHOWN = ("option", "requested", "applied", "chosen_by")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def table(self) -> Any:
-        return json.loads(self.out)
-
-
-def ask(*words: str) -> Answer:
+def ask(*words: str) -> Done:
     """What the command says, called in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(list(words))
-    return Answer(code, out.getvalue(), err.getvalue())
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 def made_bed(console: Console, folder: Path) -> Bed:
@@ -60,17 +50,17 @@ def made_bed(console: Console, folder: Path) -> Bed:
 
 def compare_plans(line: Line) -> Iterator[str]:
     """Differences between what is suggested and what a run would be, and between it and the command it prints."""
-    dry = ask("run", *_with(line, "--dry-run", "--json"))
+    dry = ask("run", *_in_front(line.planned, ("--dry-run", "--json")))
     if not line.can_be_suggested:
         if dry.code:
             yield f"the dry run ended with {dry.code}: {dry.err}"
         return
     shown = ask("suggest", *line.planned, "--json")
     if shown.code == 2 or dry.code:
-        if not (shown.code == 2 and (dry.code == 2 or dry.table["refused"])):
+        if not (shown.code == 2 and (dry.code == 2 or dry.json()["refused"])):
             yield f"suggest ended with {shown.code}, the dry run with {dry.code}: {shown.err}{dry.err}"
         return
-    (plan,), run = shown.table, dry.table
+    (plan,), run = shown.json(), dry.json()
     yield from _differences("job", plan["job"], run["job"])
     yield from _differences("options", _options(plan["options"]), _options(run["options"]))
     yield from _differences("refused", plan["refused"], run["refused"])
@@ -90,9 +80,9 @@ def _compare_pasted(plan: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
         return
     left_out = {run["job"]["workload"]: {"left_out"}}  # notes on a configuration, which is not named any more
     yield from _differences(
-        "pasted job", _without(pasted.table["job"], left_out), _without(run["job"], left_out)
+        "pasted job", _without(pasted.json()["job"], left_out), _without(run["job"], left_out)
     )
-    values = ({one["option"]: one["applied"] for one in table["options"]} for table in (pasted.table, run))
+    values = ({one["option"]: one["applied"] for one in table["options"]} for table in (pasted.json(), run))
     yield from _differences("pasted options", *values)
 
 
@@ -122,27 +112,23 @@ def _differences(what: str, one: Any, other: Any) -> Iterator[str]:
 
 def compare_started(console: Console, chosen: Sequence[Line]) -> Iterator[tuple[Line, str]]:
     """Starts each, and yields where its plan and its worker say otherwise than the dry run."""
-    going: list[tuple[Line, Answer, int]] = []
+    going: list[tuple[Line, Done, int]] = []
     for line in chosen:
-        dry = ask("run", *_with(line, "--dry-run", "--json"))
+        dry = ask("run", *_in_front(line.planned, ("--dry-run", "--json")))
         flags = ("--detach", "--json") if line.words[0] == "sweep" else ("--detach",)
         started = console("run", *_in_front(line.words, flags))
         if started.code:
-            if not (dry.code or dry.table["refused"]):
+            if not (dry.code or dry.json()["refused"]):
                 yield line, f"was refused where the dry run was not: {started.err}"
             continue
-        if dry.code or dry.table["refused"]:
-            yield line, f"started where the dry run said {dry.err or dry.table['refused']}"
+        if dry.code or dry.json()["refused"]:
+            yield line, f"started where the dry run said {dry.err or dry.json()['refused']}"
         number = started.json()[0]["run"] if "--json" in flags else int(started.out)
         going.append((line, dry, number))
         while len(going) >= _AT_ONCE:
             yield from _ended(console, going)
     while going:
         yield from _ended(console, going)
-
-
-def _with(line: Line, *flags: str) -> list[str]:
-    return _in_front(line.planned, flags)
 
 
 def _in_front(words: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -152,14 +138,14 @@ def _in_front(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     return [*words, *flags]
 
 
-def _ended(console: Console, going: list[tuple[Line, Answer, int]]) -> Iterator[tuple[Line, str]]:
-    def one_has_ended() -> tuple[Line, Answer, int] | None:
+def _ended(console: Console, going: list[tuple[Line, Done, int]]) -> Iterator[tuple[Line, str]]:
+    def one_has_ended() -> tuple[Line, Done, int] | None:
         return next((each for each in going if (run := console.run(each[2])) and run.ended), None)
 
     found = wait_for(one_has_ended, f"the end of one of runs {[number for *_, number in going]}")
     going.remove(found)
     line, dry, number = found
-    for difference in _compare_run(dry.table, ask("show", str(number), "--json").table):
+    for difference in _compare_run(dry.json(), ask("show", str(number), "--json").json()):
         yield line, f"run {number}: {difference}"
 
 
@@ -254,7 +240,7 @@ def of_gpus(line: Line) -> Iterator[str]:
     if shown.code not in (0, 3):
         yield f"suggest ended with {shown.code}: {shown.err}"
         return
-    (plan,) = shown.table
+    (plan,) = shown.json()
     if plan["command"] is None or not plan.get("fits", True):
         return
     more = ("--gpu", asked) if asked != "cpu" else ()
@@ -262,7 +248,9 @@ def of_gpus(line: Line) -> Iterator[str]:
     if again.code not in (0, 3):
         yield f"its command ended with {again.code}: {again.err}"
         return
-    values = ({one["option"]: one["applied"] for one in table["options"]} for table in (again.table[0], plan))
+    values = (
+        {one["option"]: one["applied"] for one in table["options"]} for table in (again.json()[0], plan)
+    )
     yield from _differences("suggested again", *values)
 
 
@@ -287,13 +275,10 @@ def main_of_tests(arguments: Sequence[str] | None = None) -> int:
 
 def _all_of(console: Console, bed: Bed, asked: argparse.Namespace) -> int:
     found = list(lines(bed, asked.lines, asked.seed))
-    differences = 0
-    for line in found:
-        for difference in compare_plans(line):
-            differences += 1
-            print(f"kgops {line}\n    {difference}", flush=True)
     startable = [line for line in found if line.is_startable][: asked.start]
-    for line, difference in compare_started(console, startable):
+    planned = ((line, difference) for line in found for difference in compare_plans(line))
+    differences = 0
+    for line, difference in chain(planned, compare_started(console, startable)):
         differences += 1
         print(f"kgops {line}\n    {difference}", flush=True)
     print(f"{len(found)} command lines planned, {len(startable)} started: {differences} differences")
