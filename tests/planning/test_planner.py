@@ -38,6 +38,10 @@ def training(seed: int) -> Job:
     return read_job({"workload": "train", "train": settings, "options": kept}, "a test's job")
 
 
+def on_umls(**options: object) -> Job:
+    return read_job({"workload": "train", "train": {"dataset": "umls"}, "options": options}, "a test's job")
+
+
 def planned(job: Job, target: Target, known: MachineCorrections = NOTHING) -> Suggestion:
     subject = job_size_of(job)
     assert isinstance(subject, JobSize)
@@ -63,9 +67,8 @@ def test_what_is_chosen_fits_with_its_margin_changes_nothing_but_exact_options_a
         return
     assert found.chosen.estimate.total_mib * (1 + MARGIN) <= room
     assert found.chosen.effect == "exact"
-    assert (
-        not {option for option, value in job.options.items() if value != "auto"} & found.chosen.changes.keys()
-    )
+    fixed = {option for option, value in job.options.items() if value != "auto"}
+    assert not fixed & found.chosen.changes.keys()
     assert all(option.need_mib <= room for option in found.others)
     shown = [found.chosen, *found.others]
     for option in found.others:
@@ -81,9 +84,8 @@ def test_nothing_a_brute_force_search_finds_is_faster_by_more_than_what_a_roofli
     target = of_room(room)
     found = planned(job, target)
     subject = found.job_size
-    open_chunks = (
-        [None, 512, 2048, 8192, 32768] if job.options.get("entity_chunk", "auto") == "auto" else [None]
-    )
+    is_open = job.options.get("entity_chunk", "auto") == "auto"
+    open_chunks = [None, 512, 2048, 8192, 32768] if is_open else [None]
     open_checkpointing = [None, True] if "gradient_checkpointing" not in job.options else [None]
     best = None
     for chunk, checkpointing in product(open_chunks, open_checkpointing):
@@ -126,17 +128,10 @@ def test_the_nearest_change_is_the_first_fallback_that_fits_even_if_it_changes_r
     options = {"batch_size": 65536, "entity_chunk": 64, "precision": "fp16", "gradient_checkpointing": True}
 
     def needs(batch: int) -> float:
-        table = {
-            "workload": "train",
-            "train": {"dataset": "umls"},
-            "options": {**options, "batch_size": batch},
-        }
-        return planned(read_job(table, "x"), of_room(15000)).requested.need_mib
+        return planned(on_umls(**{**options, "batch_size": batch}), of_room(15000)).requested.need_mib
 
     room = (needs(16) + needs(65536)) / 2
-    found = planned(
-        read_job({"workload": "train", "train": {"dataset": "umls"}, "options": options}, "x"), of_room(room)
-    )
+    found = planned(on_umls(**options), of_room(room))
     assert not found.fits
     assert found.nearest is not None
     assert found.nearest.effect == "changes results"
@@ -145,16 +140,13 @@ def test_the_nearest_change_is_the_first_fallback_that_fits_even_if_it_changes_r
 
 
 def test_what_runs_have_taught_moves_the_prediction_and_the_choice() -> None:
-    job = read_job({"workload": "train", "train": {"dataset": "umls"}}, "a test's job")
+    job, known = on_umls(), MachineCorrections(correction=Correction(1.5, 12))
     plain = planned(job, of_room(15000))
-    taught = planned(job, of_room(15000), MachineCorrections(correction=Correction(1.5, 12)))
+    taught = planned(job, of_room(15000), known)
     assert taught.best.estimate.total == pytest.approx(1.5 * plain.best.estimate.total, rel=1e-6)
     between = (plain.best.need_mib + taught.best.need_mib) / 2
     assert planned(job, of_room(between)).chosen is not None
-    assert (
-        planned(job, of_room(between), MachineCorrections(correction=Correction(1.5, 12))).requested.need_mib
-        > between
-    )
+    assert planned(job, of_room(between), known).requested.need_mib > between
 
 
 def test_expected_time_is_the_median_of_past_runs_with_their_range() -> None:
