@@ -14,6 +14,7 @@ from driving import patience
 from kgops.errors import KgopsError
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.summary import rows
+from kgops.jobs.job import Job
 from kgops.settings import Home
 from kgops.workloads.job_files import read_job
 from storage import benches
@@ -94,31 +95,25 @@ def test_one_way_works_at_a_time_and_nobody_is_a_part_ahead_of_another(tmp_path:
     assert [part["memory_mib"] is None for part in told["a"]] == [False, True, True, True]
 
 
-def _comparison(rounds: int = 4, trials: int = 2) -> PairedComparison:
-    code = VARIANTS.format(root=str(ROOT))
-    job = read_job(
-        {"workload": "exec", "exec": {"command": [sys.executable, "-c", code, "{round}", "{turns}"]}}, "test"
-    )
-    names = ("first", "same", "slow", "cannot", "dies", "fails")
-    return PairedComparison("ways", dict.fromkeys(names, job), rounds, together=True, trials=trials)
+def _job(*command: str) -> Job:
+    return read_job({"workload": "exec", "exec": {"command": list(command)}}, "test")
 
 
 def test_ways_run_trials_in_one_run_each_with_a_time_and_a_peak_of_its_own(
     home: Path, conn: sqlite3.Connection
 ) -> None:
-    told: list[str] = []
-    bench = run_comparison(Context(Home(home), conn, told.append), _comparison(), "test")
+    job = _job(sys.executable, "-c", VARIANTS.format(root=str(ROOT)), "{round}", "{turns}")
+    others = ("same", "slow", "cannot", "dies", "fails")
+    ways = PairedComparison("ways", dict.fromkeys(("first", *others), job), 4, together=True, trials=2)
+    bench = run_comparison(Context(Home(home), conn, lambda _: None), ways, "test")
     pairs = benches.pairs(conn, bench.id)
-    by = {
-        name: [p for p in pairs if p.variant == name] for name in ("same", "slow", "cannot", "dies", "fails")
-    }
+    by = {name: [p for p in pairs if p.variant == name] for name in others}
     assert [len(found) for found in by.values()] == [4, 4, 1, 1, 1]
     assert all(1.5 < p.measured["seconds"] / p.baseline["seconds"] < 2.5 for p in by["slow"])
     assert {(p.baseline["memory_mib"], p.measured["memory_mib"]) for p in by["slow"]} == {(30.0, 60.0)}
-    resident = [
-        (p.baseline["metrics"]["resident_mib"], p.measured["metrics"]["resident_mib"]) for p in by["slow"]
-    ]
-    assert all(25 < before < 40 < after < 80 for before, after in resident)
+    for p in by["slow"]:
+        before, after = (trial["metrics"]["resident_mib"] for trial in (p.baseline, p.measured))
+        assert 25 < before < 40 < after < 80
     assert by["cannot"][0].measured["trouble"] == "no such GPU"
     assert by["dies"][0].measured["trouble"] == "its process ended with 3"
     assert by["fails"][0].measured["trouble"] == "it failed: ValueError: what it says"
@@ -131,7 +126,7 @@ def test_ways_run_trials_in_one_run_each_with_a_time_and_a_peak_of_its_own(
 def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(
     home: Path, conn: sqlite3.Connection
 ) -> None:
-    job = read_job({"workload": "exec", "exec": {"command": ["true"]}}, "test")
+    job = _job("true")
     comparison = PairedComparison("nothing", {"a": job, "b": job}, 3, together=True)
     with pytest.raises(KgopsError, match="no output") as caught:
         run_comparison(Context(Home(home), conn, lambda _: None), comparison, "test")
