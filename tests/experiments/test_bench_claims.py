@@ -137,12 +137,8 @@ def test_the_documents_rows_stand_beside_their_measured_values(conn: sqlite3.Con
     assert full.speed is not None and full.speed.median == 0.5  # over the small model, as in the document
     assert error.why == "unstated"
     for batch, entities, mib in ((256, "10,000", 60), (1024, "50,000", 20)):
-        put(
-            conn,
-            f"c: batch {batch} × {entities} entities",
-            "dense labels",
-            {"their efficient loss": ran(1, mib)},
-        )
+        name = f"c: batch {batch} × {entities} entities"
+        put(conn, name, "dense labels", {"their efficient loss": ran(1, mib)})
     memory = [row.mib or row.why for row in documented(conn, "Loss guide")]
     assert memory == [60, "not yet", "not yet", 20]
     assert options(conn, "c")["their efficient loss"].mib == 60

@@ -60,9 +60,8 @@ def test_a_benchmark_goes_out_and_comes_in_elsewhere_as_it_was_and_once(
     assert other("bench", "export", "1", "--to", "json", "--output", again).code == 0
     before, after = (json.loads(path.read_text()) for path in (file, again))
     assert without_numbers(after) == without_numbers(before)
-    assert [pair["baseline_run"] for pair in after["pair"]] == [
-        None
-    ] * 3  # no run of that home is one of this
+    # No run of that home is one of this.
+    assert [pair["baseline_run"] for pair in after["pair"]] == [None] * 3
     assert "already imported as benchmark 1" in other("bench", "import", file).err
     page = other("bench", "show", "1").out
     assert "P, 8 cores" in page

@@ -20,13 +20,8 @@ QUIET: Noise = {"speed": 0.05, "memory": 0.05}
 
 
 TOLD = {"seconds_of": "an epoch", "memory_of": "resident set", "trouble": None, "memory_mib": 100.0}
-NOISY = (
-    1 / 1.08,
-    1 / 1.08,
-    1 / 1.19,
-    1 / 1.27,
-    1 / 1.27,
-)  # seconds of a baseline beside one that took a second
+# Seconds of a baseline beside one that took a second.
+NOISY = tuple(1 / ratio for ratio in (1.08, 1.08, 1.19, 1.27, 1.27))
 
 
 def held(conn: sqlite3.Connection, seconds: dict[str, tuple[float, ...]]) -> Bench:
