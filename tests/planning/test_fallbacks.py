@@ -35,7 +35,6 @@ T4 = GpuFacts("Tesla T4", (7, 5))
 A100 = GpuFacts("A100", (8, 0))
 P100 = GpuFacts("P100", (6, 0))
 ORDER = ("exact", "rounding", "changes results")
-TRACED: dict[str, Any] = {"model_path": "m.pt", "dataset": "nations"}
 
 
 def job(
@@ -43,15 +42,12 @@ def job(
 ) -> Job:
     default: dict[str, dict[str, Any]] = {
         "train": {"dataset": "nations"},
-        "tracin": TRACED,
+        "tracin": {"model_path": "m.pt", "dataset": "nations"},
         "pipeline": {"train": {"dataset": "nations"}, "tracin": {"top_k": 5}},
     }
-    table = {
-        "workload": workload,
-        workload: {**(default[workload] if "train" not in (settings or {}) else {}), **(settings or {})},
-        "options": options,
-        "limits": {"allow_approximate": allow},
-    }
+    given = settings or {}
+    own = given if "train" in given else {**default[workload], **given}
+    table = {"workload": workload, workload: own, "options": options, "limits": {"allow_approximate": allow}}
     return read_job(table, "a test")
 
 
@@ -82,10 +78,8 @@ def test_every_fallback_changes_something_keeps_what_came_before_and_comes_in_it
 
 def test_precision_is_a_fallback_only_on_a_gpu_that_has_the_format() -> None:
     def formats(gpu: GpuFacts | None) -> list[Any]:
-        found = [
-            c for fallback in oom_fallbacks(job(), gpu) for c in fallback.changes if c.option == "precision"
-        ]
-        return [change.after for change in found]
+        found = (change for fallback in oom_fallbacks(job(), gpu) for change in fallback.changes)
+        return [change.after for change in found if change.option == "precision"]
 
     assert [formats(gpu) for gpu in (None, P100, T4, A100)] == [[], [], ["fp16"], ["bf16"]]
     assert "precision fp32 → bf16" not in changed(job(settings={"device": "cpu"}), A100)
@@ -94,12 +88,11 @@ def test_precision_is_a_fallback_only_on_a_gpu_that_has_the_format() -> None:
 
 def test_a_training_under_cuda_graphs_keeps_activations_until_the_graphs_are_gone() -> None:
     """Checkpointing does not go with a mode that replays graphs: the rule of plans/rules.py."""
+    checkpointing = "gradient_checkpointing off → on"
     lines = changed(job(compile="reduce-overhead"), A100)
-    assert lines.index("compile reduce-overhead → default") + 1 == lines.index(
-        "gradient_checkpointing off → on"
-    )
+    assert lines.index("compile reduce-overhead → default") + 1 == lines.index(checkpointing)
     lines = changed(job(cuda_graphs=True), A100)
-    assert lines.index("cuda_graphs on → off") < lines.index("gradient_checkpointing off → on")
+    assert lines.index("cuda_graphs on → off") < lines.index(checkpointing)
 
 
 def test_what_changes_results_gives_way_in_small_steps_and_with_leave_alone() -> None:
@@ -123,22 +116,12 @@ def test_the_fallbacks_starts_from_what_workers_take_unasked(batch: int) -> None
 def test_a_checkpoint_may_differ_in_all_the_fallbacks_changes_of_a_training_and_in_nothing_that_is_no_option() -> (
     None
 ):
-    options = {
-        c.option
-        for gpu in (None, T4, A100)
-        for fallback in oom_fallbacks(job(allow=True, cuda_graphs=True, compile="max-autotune"), gpu)
-        for c in fallback.changes
-    }
+    asked = job(allow=True, cuda_graphs=True, compile="max-autotune")
+    fallbacks = (one for gpu in (None, T4, A100) for one in oom_fallbacks(asked, gpu))
+    options = {change.option for fallback in fallbacks for change in fallback.changes}
     assert options <= MAY_DIFFER
-    patience = {
-        "num_epochs",
-        "patience",
-        "validate_every",
-        "checkpoint_frequency",
-        "resume_every",
-        "loss_every",
-    }
-    assert options | patience == MAY_DIFFER
+    patience = {"num_epochs", "patience", "validate_every", "checkpoint_frequency", "resume_every"}
+    assert options | patience | {"loss_every"} == MAY_DIFFER
 
 
 def test_a_summary_says_what_gave_way_from_where_to_where() -> None:
@@ -154,11 +137,8 @@ def test_a_summary_says_what_gave_way_from_where_to_where() -> None:
     assert fallbacks_taken(lost, fallbacks) == "2 OOM fallbacks: entity_chunk 8192 → 2048 → 512 (exact)"
 
 
-def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
-    try:
-        raise error from cause
-    except BaseException as caught:
-        return caught
+CAUSED = ImportError("numpy failed to import")
+CAUSED.__cause__ = MemoryError()
 
 
 @pytest.mark.parametrize(
@@ -171,7 +151,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         (RuntimeError("std::bad_alloc"), True),
         (OSError(12, "Cannot allocate memory"), True),
         (ImportError("libfoo.so: failed to map segment from shared object"), True),
-        (raised(ImportError("numpy failed to import"), MemoryError()), True),
+        (CAUSED, True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (RuntimeError("can't start new thread"), False),  # without a limit: too many threads
         (OSError(28, "No space left on device"), False),
