@@ -58,12 +58,11 @@ def factored(
     train: torch.Tensor,
     test: torch.Tensor,
     names: frozenset[str] | None = None,
-    chunk: int = 5,
 ) -> torch.Tensor:
     encoder = Encoder(model, names, rows_at_once=4)
-    kept = factors_of(encoder, loss, test, chunk=chunk, keep=True)
-    others = kept.as_other_side(chunk, model.config.num_entities)
-    made = factors_of(encoder, loss, train, chunk=chunk, others=others)
+    kept = factors_of(encoder, loss, test, chunk=5, keep=True)
+    others = kept.as_other_side(5, model.config.num_entities)
+    made = factors_of(encoder, loss, train, chunk=5, others=others)
     return pair_scores(encoder, made, kept).t()
 
 
@@ -126,12 +125,10 @@ def test_every_parameter_alone_gives_its_own_part_of_the_sum(name: str) -> None:
     largest = sequential_tracin.influence([(model, 1.0)], loss, TRAIN, TEST).abs().max()
     for parameter, _ in model.named_parameters():
         names = frozenset({parameter})
-        truth = sequential_tracin.influence([(model, 1.0)], loss, TRAIN, TEST, names)
-        error = (factored(model, loss, TRAIN, TEST, names) - truth).abs().max()
-        assert error < 1e-10 * largest, parameter
-        truth = sequential_tracin.influence([(model, 1.0)], loss, SHARED, TEST[:1], names)
-        error = (factored(model, loss, SHARED, TEST[:1], names) - truth).abs().max()
-        assert error < 1e-10 * largest, parameter
+        for train, test in ((TRAIN, TEST), (SHARED, TEST[:1])):
+            truth = sequential_tracin.influence([(model, 1.0)], loss, train, test, names)
+            error = (factored(model, loss, train, test, names) - truth).abs().max()
+            assert error < 1e-10 * largest, parameter
 
 
 @pytest.mark.parametrize("loss", ["target", "one-to-n", "softmax", "kvsall-bce", "kvsall-ce"])
@@ -149,8 +146,8 @@ def test_queries_that_are_added_for_round_numbers_change_no_score(
     made = factors_of(encoder, known, TRAIN, chunk=5, others=others, rounded=True)
     assert len(made.heads) == len(torch.unique(TRAIN[:, :2], dim=0)) + 3
     torch.testing.assert_close(pair_scores(encoder, made, kept), as_found, rtol=1e-5, atol=1e-6)
-    whole = factors_of(encoder, known, TRAIN, chunk=5, keep=True)
-    rounded = factors_of(encoder, known, TRAIN, chunk=5, keep=True, rounded=True)
-    torch.testing.assert_close(
-        self_scores(encoder, rounded), self_scores(encoder, whole), rtol=1e-5, atol=1e-6
+    own, as_rounded = (
+        self_scores(encoder, factors_of(encoder, known, TRAIN, chunk=5, keep=True, rounded=rounded))
+        for rounded in (False, True)
     )
+    torch.testing.assert_close(as_rounded, own, rtol=1e-5, atol=1e-6)

@@ -27,15 +27,13 @@ TRAIN = torch.tensor(
     [[0, 1, 2], [0, 1, 3], [0, 1, 2], [5, 0, 1], [2, 2, 0], [1, 1, 5], [4, 2, 4], [7, 0, 6], [6, 2, 2]]
 )
 TESTS = torch.tensor([[0, 1, 2], [2, 1, 10], [0, 1, 7], [6, 0, 0], [4, 2, 4]])
-SOFTMAX = TracinLoss("softmax", smoothing=0.1)
 SMOOTH = TracinLoss("bce", smoothing=0.2, known=KnownTails(TRAIN, RELATIONS))
-AS_PYKEEN = replace(SMOOTH, over_others=True)
 LOSSES = {
     "target": TARGET,
     "one-to-n": ONE_TO_N,
-    "softmax": SOFTMAX,
+    "softmax": TracinLoss("softmax", smoothing=0.1),
     "known tails": SMOOTH,
-    "smoothed as PyKEEN does": AS_PYKEEN,
+    "smoothed as PyKEEN does": replace(SMOOTH, over_others=True),
 }
 SMALL = Settings(block=4, chunk=5, tests_at_once=2)
 
@@ -190,10 +188,9 @@ def test_weights_that_are_no_numbers_and_ids_outside_the_model_are_refused() -> 
             Scoring([TracinCheckpoint(model, 0.1)], TARGET).self_influence(torch.tensor(triples))
     with pytest.raises(BadInput, match="no parameter 'conv'"):
         engine_for(TracinCheckpoint(model, 0.1), TARGET, SMALL, {"conv"})
+    points = [TracinCheckpoint(one, 0.1) for one in (model, made("DistMult"))]
     with pytest.raises(BadInput, match="different sizes"):
-        Scoring(
-            [TracinCheckpoint(model, 0.1), TracinCheckpoint(made("DistMult"), 0.1)], TARGET
-        ).self_influence(TRAIN)
+        Scoring(points, TARGET).self_influence(TRAIN)
     with torch.no_grad():
         model.entity_representations[0]._embeddings.weight[3, 1] = torch.nan
     with pytest.raises(BadInput, match="not finite"):
