@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from driving import Console, wait_for
-from recording import events
+from recording import assert_identical, events
 
 from kgops.errors import BadInput, BadJob, Usage
 from kgops.jobs.job import Job
@@ -69,9 +69,7 @@ def assert_told_like_our_own(folder: Path, model: str, settings: dict[str, Any])
     }
     best, notes = results / "best_model.pt", [event["text"] for event in events(folder, "note")]
     if "validate_every" in settings:
-        last = torch.load(results / "final_model.pt", weights_only=True)
-        for name, weights in torch.load(best, weights_only=True).items():
-            assert torch.equal(weights, last[name])
+        assert_identical(*(torch.load(one, weights_only=True) for one in (best, results / "final_model.pt")))
         assert any("ended before its first validation" in note for note in notes)
     else:
         assert not best.exists() and any("no best_model.pt, since nothing was validated" in n for n in notes)
@@ -120,11 +118,8 @@ def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(
     run = run_cli.ended(1)
     assert (run.state, run.attempts) == ("succeeded", 2)
     assert any(note["text"].startswith("resumed after epoch") for note in events(run_cli.folder(1), "note"))
-    a, b = (
-        torch.load(folder / "results" / "final_model.pt", weights_only=True)
-        for folder in (whole, run_cli.folder(1))
-    )
-    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+    folders = whole, run_cli.folder(1)
+    assert_identical(*(torch.load(one / "results/final_model.pt", weights_only=True) for one in folders))
 
 
 def test_a_checkpoint_cut_short_by_a_kill_gives_way_to_the_one_before(
