@@ -113,7 +113,8 @@ def a_piece_nobody_can_have(folder: Path) -> Iterator[int]:
         yield len(list(pieces))
 
 
-@pytest.mark.parametrize("way", WAYS)
+# The strongest are found by two processes below, though one is killed or all are stopped.
+@pytest.mark.parametrize("way", [way for way in WAYS if way != STRONGEST])
 def test_two_processes_find_byte_for_byte_what_one_finds(
     way: str, trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
