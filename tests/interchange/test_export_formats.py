@@ -47,19 +47,12 @@ def rows(conn: sqlite3.Connection) -> Rows:
     hanging["note"] = [{"at": 1e9, "text": EVIL}]
     kept = {"effect": "exact", "reason": None, "chosen_by": None, "attempt": 1}
     hanging["option"] = [{**kept, "name": "compile", "requested": "on", "applied": None}]
-    spec = {
-        "job": {"workload": "train", "train": {"a b/c": [1, None], "x": EVIL}},
-        "plan": {},
-        "environment": {},
-    }
+    job = {"workload": "train", "train": {"a b/c": [1, None], "x": EVIL}}
+    spec: dict[str, Any] = {"job": job, "plan": {}, "environment": {}}
     number = transfer.insert_rows(conn, Rows(made, spec, hanging, curves), folder="0001-train-x")
     found = transfer.read_rows(conn, number)
     assert found is not None
     return found
-
-
-def same(a: float | None, b: float | None) -> bool:
-    return repr(a) == repr(b)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -74,7 +67,7 @@ def test_csv_has_every_digit_of_every_point(rows: Rows, tmp_path: Path) -> None:
     for line, (name, step, value, at) in zip(read, points, strict=False):
         told = float(line["value"]) if line["value"] else None
         assert (line["name"], float(line["step"]), float(line["at"])) == (name, step, at)
-        assert same(told, value)
+        assert repr(told) == repr(value)
     with (tmp_path / "out" / "metrics.csv").open(encoding="utf-8", newline="") as file:
         metrics = {line["name"]: float(line["value"]) for line in csv.DictReader(file)}
     assert metrics == {row["name"]: row["value"] for row in rows.tables["metric"]}
