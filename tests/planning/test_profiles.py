@@ -80,9 +80,8 @@ def test_all_problems_of_a_profile_file_are_told_at_once(run_cli: Console, tmp_p
 
 
 def test_profiles_are_listed_with_what_they_set_and_the_gpu_they_suit(
-    run_cli: Console, tmp_path: Path
+    run_cli: Console, standin: StandIn
 ) -> None:
-    standin = StandIn(tmp_path)
     standin.show(Machine((a100(), t4(), t4("GPU-b"))))
     told = run_cli.must("profiles", env=standin.environment())
     rows = {line.split()[0]: line for line in told.out.splitlines()}
@@ -175,8 +174,7 @@ def test_the_record_keeps_who_chose_a_option_what_a_rule_made_of_it_and_why(
     assert "no CUDA device" in row
 
 
-def test_the_rules_look_at_the_gpu_that_the_run_will_get(run_cli: Console, tmp_path: Path) -> None:
-    standin = StandIn(tmp_path)
+def test_the_rules_look_at_the_gpu_that_the_run_will_get(run_cli: Console, standin: StandIn) -> None:
     standin.show(Machine((a100(), t4())))
     job = ("run", "train", "--dataset", "nations", "--dry-run", "--profile", "a100-40")
     for gpu, precision in (("0", "bf16"), ("1", "fp16"), ("GPU-t4", "fp16"), ("auto", "bf16")):
