@@ -62,10 +62,9 @@ def test_a_name_of_a_machine_or_a_gpu_changes_no_fingerprint_and_everything_else
 
 
 def test_a_cpu_whose_instructions_were_limited_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"):
+    limits = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+    for name in (*limits, "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     whole = fingerprint()
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     limited = fingerprint()
