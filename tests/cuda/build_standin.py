@@ -54,14 +54,12 @@ class Symbol:
 def main(target: Path) -> None:
     packages = install(target)
     include = [
-        str(path.parent)
+        f"-I{path.parent}"
         for name in ("cuda_runtime_api.h", "nvml.h")
         for path in target.glob(f"headers/**/{name}")
     ]
-    _compile(
-        "-fsyntax-only", "-Wno-enum-compare", *(f"-I{path}" for path in include), str(HERE / "nvml_layout.c")
-    )
-    libraries = build(packages, [f"-I{path}" for path in include])
+    _compile("-fsyntax-only", "-Wno-enum-compare", *include, str(HERE / "nvml_layout.c"))
+    libraries = build(packages, include)
     shutil.copy(HERE / "cuda_values.py", packages)
     (packages / "tests.pth").write_text(f"{PROJECT / 'tests'}\n")
     # Only where there are GPUs: each process of the environment reads this file at its start.
@@ -75,15 +73,8 @@ def install(target: Path) -> Path:
     if not (target / "bin" / "python").exists():
         venv.create(target, with_pip=True)
     # Without what a package asks for: torch asks for NVIDIA's libraries. constraints.txt has all of it.
-    pip = [
-        str(target / "bin" / "python"),
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-deps",
-    ]
+    options = "--disable-pip-version-check install --quiet --no-deps"
+    pip = [str(target / "bin" / "python"), "-m", "pip", *options.split()]
     constraints = (PROJECT / "constraints.txt").read_text()
     pinned = re.search(r"^torch==(\S+)", constraints, re.MULTILINE)
     assert pinned
