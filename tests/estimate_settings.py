@@ -212,17 +212,15 @@ def draw_explain(
 ) -> TracinSetting:
     """An explanation of one triple, verified by training again in some."""
     verifies = rng.random() < 0.3
-    most, flop = (
-        (min(most_entities, 2000), max(flop / 10, _LEAST_FLOP)) if verifies else (most_entities, flop)
-    )
-    plain = draw_tracin(rng, most_entities=most, flop=flop)
+    if verifies:
+        most_entities, flop = min(most_entities, 2000), max(flop / 10, _LEAST_FLOP)
+    plain = draw_tracin(rng, most_entities=most_entities, flop=flop)
     return replace(plain, checkpoints=1, options={}, more={"verify": verifies})
 
 
 def _between(rng: random.Random, low: float, high: float) -> float:
     """A random number from a log-uniform distribution."""
-    value: float = low * (high / low) ** rng.random()
-    return value
+    return float(low * (high / low) ** rng.random())
 
 
 def _train_flop(s: TrainSetting) -> float:
