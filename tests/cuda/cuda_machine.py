@@ -103,21 +103,31 @@ class GpuConsole(Console):
         return [str(ENVIRONMENT / "bin" / "python"), "-m", "kgops", *map(str, args)]
 
 
-@contextmanager
-def consoles(folder: Path, home: Path) -> Iterator[Callable[[str], GpuConsole]]:
-    """Consoles on the machines with these names; skips the test where there is no CUDA build of torch."""
+def shown(folder: Path, name: str) -> CudaMachine:
+    """The machine with this name, which processes see from now on."""
+    machine = CudaMachine(folder, MACHINES[name])
+    machine.show()
+    return machine
+
+
+def machine_of_test(folder: Path, name: str) -> CudaMachine:
+    """As `shown`; skips the test where there is no CUDA build of torch."""
     if not (ENVIRONMENT / "bin" / "python").exists():
         import pytest  # not at the top: this module also starts commands, for which pytest is nothing
 
         pytest.skip("requires torch's CUDA build: `make test-cuda` sets it up")
+    return shown(folder, name)
+
+
+@contextmanager
+def consoles(folder: Path, home: Path) -> Iterator[Callable[[str], GpuConsole]]:
+    """Consoles on the machines with these names."""
     opened: list[GpuConsole] = []
 
     def open_on(name: str) -> GpuConsole:
         state = folder / f"machine-{name}"
         state.mkdir()
-        machine = CudaMachine(state, MACHINES[name])
-        machine.show()
-        opened.append(GpuConsole(home, folder, machine=machine))
+        opened.append(GpuConsole(home, folder, machine=machine_of_test(state, name)))
         return opened[-1]
 
     yield open_on
@@ -127,10 +137,9 @@ def consoles(folder: Path, home: Path) -> Iterator[Callable[[str], GpuConsole]]:
 
 def main(name: str, command: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="kgops-cuda-") as folder:
-        machine = CudaMachine(Path(folder), MACHINES[name])
-        machine.show()
         values = os.environ.get("KGOPS_CUDA_VALUES") != "0"
-        return subprocess.run(command, env=machine.environment(values=values), check=False).returncode
+        environment = shown(Path(folder), name).environment(values=values)
+        return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

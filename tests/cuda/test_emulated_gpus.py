@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_machine import ENVIRONMENT, MACHINES, PROJECT, CudaMachine, consoles
+from cuda_machine import ENVIRONMENT, PROJECT, consoles, machine_of_test, shown
 
 MARKED = sorted(
     str(path.relative_to(PROJECT))
@@ -32,10 +32,7 @@ def run_python(environment: dict[str, str], *words: str) -> subprocess.Completed
 
 @pytest.mark.parametrize("name", NAMED.split() or ["t4"])
 def test_all_that_is_marked_passes_on_this_machine(tmp_path: Path, name: str) -> None:
-    if not (ENVIRONMENT / "bin" / "python").exists():
-        pytest.skip("requires torch's CUDA build: `make test-cuda` sets it up")
-    machine = CudaMachine(tmp_path, MACHINES[name])
-    machine.show()
+    machine = machine_of_test(tmp_path, name)
     marked = ("-m", "gpu" if NAMED else "gpu and not long")
     words = ("-m", "pytest", "-q", *marked, "-rs", "-p", "no:cacheprovider", *MARKED)
     done = run_python(machine.environment(), *words)
@@ -55,8 +52,7 @@ def test_a_step_is_compiled_for_this_gpu_and_no_part_runs_eagerly(
 ) -> None:
     if not (ENVIRONMENT / "triton").exists():
         pytest.skip("requires torch's CUDA build and Triton: `make test-cuda` sets them up")
-    machine, log = CudaMachine(tmp_path, MACHINES[name]), tmp_path / "log"
-    machine.show()
+    machine, log = shown(tmp_path, name), tmp_path / "log"
     precision = PRECISIONS[name]
     done = run_python(machine.triton(log), "tests/cuda/compiled_step.py", workload, precision)
     assert done.returncode == 0, done.stderr[-4_000:]
@@ -95,11 +91,7 @@ os._exit(0)  # autograd's thread may still let go of the last step, and is not t
 
 
 def test_a_convolution_in_bf16_takes_as_much_as_one_in_fp16(tmp_path: Path) -> None:
-    if not (ENVIRONMENT / "bin" / "python").exists():
-        pytest.skip("requires torch's CUDA build: `make test-cuda` sets it up")
-    machine = CudaMachine(tmp_path, MACHINES["a100"])
-    machine.show()
-    done = run_python(machine.environment(), "-c", SCRIPT)
+    done = run_python(machine_of_test(tmp_path, "a100").environment(), "-c", SCRIPT)
     assert done.returncode == 0, done.stderr
     half, brain = json.loads(done.stdout)["float16"], json.loads(done.stdout)["bfloat16"]
     assert brain[0] == half[0]
