@@ -51,6 +51,13 @@ def on_gpu(run: dict[str, Any]) -> bool:
     return all(str(one["device"]).startswith("cuda") for one in started) and (run["peak_gpu_mib"] or 0) > 0
 
 
+def on_both(console: GpuConsole, *command: str | Path) -> list[dict[str, Any]]:
+    """The same on the GPU and on the CPU."""
+    runs = [ended(console, *command, "--device", device) for device in ("cuda", "cpu")]
+    assert [on_gpu(run) for run in runs] == [True, False]
+    return runs
+
+
 def applied(run: dict[str, Any], name: str) -> str:
     return next(str(one["applied"]) for one in run["option"] if one["name"] == name)
 
@@ -99,50 +106,36 @@ def test_curves_scores_and_the_strongest_influences_are_those_of_the_cpu(on: On)
     console = on("t4")
     # Adam would turn the rounding of a bias before a batch normalization, whose gradient is 0, into steps of full size.
     plain = ("--precision", "fp32", "--compile", "off", "--optimizer", "sgd", "--learning-rate", "0.1")
-    runs = [ended(console, *TRAIN, *STILL, *plain, "--device", device) for device in ("cuda", "cpu")]
-    assert on_gpu(runs[0])
+    runs = on_both(console, *TRAIN, *STILL, *plain)
     for name in ("loss", "valid_mrr"):
         here, there = (curve(console, run, name) for run in runs)
         assert apart(here, there) <= 1e-6
         print(f"{name} differs by {apart(here, there):.1e} at most")
     exact = ("--run", str(runs[0]["id"]), "--max-triples", "5", "--precision", "fp32")
-    traced = [ended(console, "run", "tracin", *exact, "--device", device) for device in ("cuda", "cpu")]
-    assert on_gpu(traced[0])
+    traced = on_both(console, "run", "tracin", *exact)
     with open_reader(console.home / "kgops.db") as conn:
         for test in influences.tests_of(conn, traced[0]["id"]):
-            mine, theirs = (influences.of_test(conn, run["id"], test.test) for run in traced)
-            assert [(one.head, one.relation, one.tail) for one in mine] == [
-                (one.head, one.relation, one.tail) for one in theirs
-            ]
-            assert len(mine) >= 50
-            scores = [[one.score for one in which] for which in (mine, theirs)]
+            both = [influences.of_test(conn, run["id"], test.test) for run in traced]
+            mine, theirs = ([(one.head, one.relation, one.tail) for one in which] for which in both)
+            assert mine == theirs and len(mine) >= 50
+            scores = [[one.score for one in which] for which in both]
             assert apart(*scores) <= 1e-6
             print(f"scores of {len(mine)} triples differ by {apart(*scores):.1e} at most")
 
 
 def test_complex_is_trained_traced_and_explained_on_the_gpu_as_on_the_cpu(on: On) -> None:
     console = on("t4")
-    own = (
-        "--model",
-        "complex",
-        "--rank",
-        "16",
-        "--loss",
-        "1vsall-ce",
-        "--group-queries",
-        "--batch-size",
-        "256",
-    )
-    penalties = ("--regularizer", "n3", "--regularizer-weight", "0.01", "--relation-prediction", "0.5")
-    train = ("train", "--dataset", "nations", "--num-epochs", "3", "--validate-every", "1", *own, *penalties)
+    quick = "train --dataset nations --num-epochs 3 --validate-every 1"
+    own = "--model complex --rank 16 --loss 1vsall-ce --group-queries --batch-size 256"
+    penalties = "--regularizer n3 --regularizer-weight 0.01 --relation-prediction 0.5"
+    train = f"{quick} {own} {penalties}".split()
     plain = ("--precision", "fp32", "--optimizer", "adagrad", "--learning-rate", "0.1", "--cuda-graphs")
-    runs = [ended(console, *train, *plain, "--device", device) for device in ("cuda", "cpu")]
-    assert on_gpu(runs[0]) and applied(runs[0], "cuda_graphs") == "on"
+    runs = on_both(console, *train, *plain)
+    assert applied(runs[0], "cuda_graphs") == "on"
     for name in ("loss", "valid_mrr"):
         assert apart(*(curve(console, run, name) for run in runs)) <= 1e-4
     asked = ("--run", str(runs[0]["id"]), "--triple", "usa", "embassy", "china")
-    explained = [ended(console, "explain", *asked, "--device", device) for device in ("cuda", "cpu")]
-    assert on_gpu(explained[0])
+    explained = on_both(console, "explain", *asked)
     for name, effect in (("explanations.csv", "effect"), ("paths.csv", "path_effect")):
         here, there = (
             [*csv.DictReader((console.folder(run["id"]) / "results" / name).read_text().splitlines())]
@@ -150,11 +143,8 @@ def test_complex_is_trained_traced_and_explained_on_the_gpu_as_on_the_cpu(on: On
         )
         assert len(here) == len(there) > 0, name
         assert apart(*([float(row[effect]) for row in rows] for rows in (here, there))) <= 1e-3, name
-    ranked = [
-        ended(console, "evaluate", *asked[:2], "--matrix", "embassy", "--device", device)
-        for device in ("cuda", "cpu")
-    ]
-    assert on_gpu(ranked[0]) and 0 < ranked[0]["peak_gpu_mib"] <= ranked[0]["reserved_mib"]
+    ranked = on_both(console, "evaluate", *asked[:2], "--matrix", "embassy")
+    assert 0 < ranked[0]["peak_gpu_mib"] <= ranked[0]["reserved_mib"]
     for name in ("matrix_auroc", "matrix_mrr", "frequency_auroc", "random_auroc"):
         assert apart(*([run["metric"][name]] for run in ranked)) <= 1e-3, name
     half = ended(console, *train, "--precision", "fp16", "--device", "cuda")
@@ -228,12 +218,9 @@ def test_a_pipeline_trains_asks_and_traces_on_the_gpu_and_is_explained_there(on:
     assert on_gpu(run) and (Path(run["path"]) / "results" / "predictions.csv").exists()
     trained = ended(console, *TRAIN, "--compile", "off")
     asked = ("--run", str(trained["id"]), "--head", "usa", "--relation", "embassy")
-    ranks = []
-    for device in ("cuda", "cpu"):
-        one = ended(console, "run", "predict", *asked, "--device", device)
-        ranks.append((Path(one["path"]) / "results" / "predicted_triples.tsv").read_text())
-        assert on_gpu(one) == (device == "cuda")
-    assert ranks[0] == ranks[1]
+    answered = on_both(console, "run", "predict", *asked)
+    ranks = {(Path(run["path"]) / "results" / "predicted_triples.tsv").read_text() for run in answered}
+    assert len(ranks) == 1
     because = ("--run", str(trained["id"]), "--triple", "usa", "embassy", "china", "--verify")
     assert on_gpu(ended(console, "run", "explain", *because))
 
