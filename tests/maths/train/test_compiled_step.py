@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from driving import patience
-from recording import Recorder
+from recording import Recorder, assert_identical
 from test_train_loop import small
 
 from kgops.jobs.on_device import WorkerDevice, compile_mode
@@ -34,7 +34,6 @@ needs_compiler = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "g++")) is None,
     reason="no C++ compiler: torch.compile cannot make kernels for a CPU",
 )
-CPU, GPU = torch.device("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)
 # Masks differ between a step and its replay, so that only a model without dropout can be compared.
 STILL = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
 # Batches of another size at the end of each epoch, and a validation that shares the model.
@@ -120,8 +119,7 @@ def test_training_goes_on_where_compiling_fails_and_says_why(
     asked, applied, reason = tried[2].options["compile"]
     assert (asked, applied) == ("default", "off")
     assert reason is not None and reason.startswith("torch.compile failed: ")
-    for name, tensor in tried[0].state_dict().items():
-        assert torch.equal(tensor, plain[0].state_dict()[name]), name
+    assert_identical(tried[0].state_dict(), plain[0].state_dict())
 
 
 @pytest.mark.parametrize(
@@ -143,14 +141,14 @@ def test_rules_for_compiling_on_a_gpu(
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("device", [GPU])
+@pytest.mark.gpu
 @pytest.mark.parametrize(("mode", "precision"), [("default", "fp32"), ("reduce-overhead", "bf16")])
 def test_compiled_training_on_a_gpu_has_the_losses_and_weights_of_plain_training(
-    nations: Graph, tmp_path: Path, device: str, mode: str, precision: str
+    nations: Graph, tmp_path: Path, mode: str, precision: str
 ) -> None:
     settings = replace(SETTINGS, precision=precision)
-    plain = trained(nations, tmp_path / "plain", settings, device, **STILL)
-    compiled = trained(nations, tmp_path / "compiled", replace(settings, compile=mode), device, **STILL)
+    plain = trained(nations, tmp_path / "plain", settings, "cuda", **STILL)
+    compiled = trained(nations, tmp_path / "compiled", replace(settings, compile=mode), "cuda", **STILL)
     assert compiled[2].options["compile"] == (mode, mode, None)
     losses = [[entry["loss"] for entry in done.history] for _, done, _ in (plain, compiled)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4 if precision == "fp32" else 1e-2)
@@ -167,7 +165,7 @@ def test_positives_past_the_last_entity_count_for_nothing(kind: Any, chunk: int)
     biases = torch.randn(13, generator=generator, dtype=torch.float64)
     positives = Positives(torch.tensor([0, 0, 1, 2, 3, 4]), torch.tensor([2, 12, 0, 7, 7, 12]))
     batch = Batch(torch.arange(5), torch.arange(5), positives)
-    static = StaticBatch(5, 11, 13, CPU)
+    static = StaticBatch(5, 11, 13, torch.device("cpu"))
     for rows in (11, 6):  # once full, then with what the earlier batch left behind
         full = Positives(torch.arange(rows) % 5, torch.arange(rows))
         static.fill(replace(batch, positives=full))
@@ -193,28 +191,27 @@ def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_why(nations: Grap
         for batch in batches.epoch(1):
             take(batch)
     assert instead.failure is not None and not instead._graphs
-    for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    assert_identical(models[0].state_dict(), models[1].state_dict())
 
 
-@pytest.mark.parametrize("device", [GPU])
+@pytest.mark.gpu
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "adagrad", "sgd"])
 @pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
 def test_replayed_training_has_the_losses_and_weights_of_plain_training(
-    nations: Graph, tmp_path: Path, device: str, optimizer: str, loss: str
+    nations: Graph, tmp_path: Path, optimizer: str, loss: str
 ) -> None:
     settings = replace(SETTINGS, optimizer=optimizer, loss=loss, label_smoothing=0.1)
-    plain = trained(nations, tmp_path / "plain", settings, device, **STILL)
-    replayed = trained(nations, tmp_path / "replayed", replace(settings, cuda_graphs=True), device, **STILL)
+    plain = trained(nations, tmp_path / "plain", settings, "cuda", **STILL)
+    replayed = trained(nations, tmp_path / "replayed", replace(settings, cuda_graphs=True), "cuda", **STILL)
     assert replayed[2].options["cuda_graphs"] == (True, "on", None)
     assert_same(replayed, plain)
 
 
-@pytest.mark.parametrize("device", [GPU])
+@pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_replayed_training_learns_in_every_precision(
-    nations: Graph, tmp_path: Path, device: str, precision: str, checkpointing: bool
+    nations: Graph, tmp_path: Path, precision: str, checkpointing: bool
 ) -> None:
     settings = replace(
         SETTINGS,
@@ -224,7 +221,7 @@ def test_replayed_training_learns_in_every_precision(
         cuda_graphs=True,
         gradient_checkpointing=checkpointing,
     )
-    _, done, listener = trained(nations, tmp_path, settings, device)
+    _, done, listener = trained(nations, tmp_path, settings, "cuda")
     assert listener.options["cuda_graphs"] == (True, "on", None)
     assert done.history[-1]["loss"] < 0.9 * done.history[0]["loss"]
 
@@ -239,17 +236,17 @@ def on_a_stream_of_its_own() -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(own)
 
 
-@pytest.mark.parametrize("device", [GPU])
+@pytest.mark.gpu
 @pytest.mark.parametrize("precision", [torch.float32, torch.float16])
 def test_batches_with_more_positives_than_there_is_room_are_captured_again(
-    nations: Graph, device: str, precision: torch.dtype
+    nations: Graph, precision: torch.dtype
 ) -> None:
     def batch(positives: int) -> Batch:
         heads, pairs = torch.arange(positives, positives + 16) % 14, torch.arange(positives)
-        true = Positives((pairs % 16).to(device), (pairs // 16).to(device))
-        return Batch(heads.to(device), 2 * heads.to(device), true)
+        true = Positives((pairs % 16).cuda(), (pairs // 16).cuda())
+        return Batch(heads.cuda(), 2 * heads.cuda(), true)
 
-    models = small(nations, device, **STILL), small(nations, device, **STILL)
+    models = small(nations, "cuda", **STILL), small(nations, "cuda", **STILL)
     steps = [TrainStep(m, EntityLoss(dtype=precision), build_optimizer("adam", m, 1e-3)) for m in models]
     replayed = ReplayedStep(steps[0], 16)
     with on_a_stream_of_its_own():
@@ -261,16 +258,16 @@ def test_batches_with_more_positives_than_there_is_room_are_captured_again(
     assert replayed._graphs
 
 
-@pytest.mark.parametrize("device", [GPU])
-def test_a_failed_capture_leaves_the_stream_and_the_memory_as_they_were(nations: Graph, device: str) -> None:
-    model = small(nations, device)
+@pytest.mark.gpu
+def test_a_failed_capture_leaves_the_stream_and_the_memory_as_they_were(nations: Graph) -> None:
+    model = small(nations, "cuda")
     step = TrainStep(model, EntityLoss(), build_optimizer("adam", model, 1e-3))
-    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1, device=device)
+    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1, device="cuda")
     source = [batch for batch in batches.epoch(1) if len(batch) == 64]
     replayed = ReplayedStep(step, 64)
 
     def wait_for_the_device(*_: object) -> None:
-        torch.zeros(16 << 20, device=device)  # in the pool of the capture
+        torch.zeros(16 << 20, device="cuda")  # in the pool of the capture
         float(model.biases.sum())
 
     with on_a_stream_of_its_own():
@@ -289,12 +286,10 @@ def test_a_failed_capture_leaves_the_stream_and_the_memory_as_they_were(nations:
         assert replayed(source[4]) is not None
 
 
-@pytest.mark.parametrize("device", [GPU])
-def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted(
-    nations: Graph, device: str
-) -> None:
-    model = small(nations, device, batch_norm=False, output_dropout=0.0)
-    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1, device=device)
+@pytest.mark.gpu
+def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted(nations: Graph) -> None:
+    model = small(nations, "cuda", batch_norm=False, output_dropout=0.0)
+    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1, device="cuda")
     step = TrainStep(model, EntityLoss(dtype=torch.float16), build_optimizer("adam", model, 1e-3))
     replayed = ReplayedStep(step, 64)
     source = [batch for batch in batches.epoch(1) if len(batch) == 64]
@@ -307,5 +302,4 @@ def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted
     before = {name: p.clone() for name, p in model.named_parameters()}
     replayed(source[6], want_value=False)
     assert step.overflows == 1
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, before[name]), name
+    assert_identical(dict(model.named_parameters()), before)
