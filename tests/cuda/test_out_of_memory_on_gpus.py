@@ -26,12 +26,7 @@ def train(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
     heavy = ["--batch-size", str(draw.choice([2048, 4096, 8192]))]
     heavy += ["--output-channels", str(draw.choice([32, 64, 128]))]
     heavy += ["--embedding-dim", str(draw.choice([128, 200]))]
-    heavy += [
-        "--precision",
-        draw.choice(["fp32", "fp16"]),
-        "--loss",
-        draw.choice(["kvsall-bce", "1vsall-ce"]),
-    ]
+    heavy += precision_and_loss(draw)
     heavy += draw.choice([[], ["--cuda-graphs"], ["--no-batch-norm"]])
     return ["run", "train", "--dataset", "kinships", "--num-epochs", "1", "--compile", "off", *heavy]
 
@@ -45,30 +40,21 @@ def train_on_t4(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
     return wide(draw, folder, entities=700_000, triples=6000, batch=6000)
 
 
+def precision_and_loss(draw: random.Random) -> list[str]:
+    return ["--precision", draw.choice(["fp32", "fp16"]), "--loss", draw.choice(["kvsall-bce", "1vsall-ce"])]
+
+
 def wide(draw: random.Random, folder: Path, *, entities: int, triples: int, batch: int) -> Job:
-    more = ["--precision", draw.choice(["fp32", "fp16"]), "--loss", draw.choice(["kvsall-bce", "1vsall-ce"])]
+    graph = write_wide_graph(folder, entities, train=triples, valid=25, test=25)
     chunk = ("--entity-chunk", str(entities), "--batch-size", str(batch))
-    return [
-        "run",
-        "train",
-        *write_wide_graph(folder, entities, train=triples, valid=25, test=25),
-        *MODEL,
-        *chunk,
-        *more,
-    ]
+    return ["run", "train", *graph, *MODEL, *chunk, *precision_and_loss(draw)]
 
 
 def tracin(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
     """Blocks of a graph of many entities, of a small training."""
+    graph = write_wide_graph(folder, 60_000, train=5000, valid=25, test=25)
     small = ("--batch-size", "256", "--entity-chunk", "2048")
-    trained = console(
-        "run",
-        "train",
-        *write_wide_graph(folder, 60_000, train=5000, valid=25, test=25),
-        *MODEL,
-        *small,
-        "--json",
-    ).json()
+    trained = console("run", "train", *graph, *MODEL, *small, "--json").json()
     assert trained["state"] == "succeeded", trained["reason"]
     heavy = ["--batch-size", str(draw.choice([2048, 4096])), "--entity-chunk", "60000"]
     heavy += draw.choice(
@@ -86,10 +72,6 @@ def regress(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
     heavy += ["--precision", draw.choice(["fp32", "fp16"]), "--compile", "off"]
     plain = ["--epochs", "1", "--no-pretrain", "--no-loo"]
     return ["run", "regress", "--data-directory", folder / "flights", *heavy, *plain]
-
-
-def files(folder: Path, entities: int, triples: int) -> list[str]:
-    return write_wide_graph(folder, entities, train=triples, valid=triples // 200, test=triples // 200)
 
 
 KINDS = (train, tracin, regress, train_wide)
