@@ -49,9 +49,8 @@ def train(precision: str) -> Told:
     with torch.device("cuda"):
         model = build_model(shape.model)
     graph = read_pykeen_dataset("nations")
-    batches = Batches(
-        graph.train, inverse=True, one_positive=False, batch_size=BATCH, seed=0, device="cuda"
-    ).epoch(1)
+    how: dict[str, Any] = {"inverse": True, "one_positive": False, "batch_size": BATCH, "device": "cuda"}
+    batches = Batches(graph.train, seed=0, **how).epoch(1)
     report = Recorder()
     applied = resolve_precision(precision, "cuda")
     # The rate a number: `build_optimizer` makes it a tensor, and torch looks at its value.
@@ -66,12 +65,8 @@ def train(precision: str) -> Told:
         report=report,
     )
     step.prepare(next(batches))
-    return (
-        report.options["compile"][1:],
-        applied.applied,
-        shape,
-        [lambda: step(next(batches), want_value=False)] * 3,
-    )
+    takes = [lambda: step(next(batches), want_value=False)] * 3
+    return report.options["compile"][1:], applied.applied, shape, takes
 
 
 def regress(precision: str) -> Told:
@@ -89,12 +84,8 @@ def regress(precision: str) -> Told:
     step = RegressionStep(model, HeightLoss(), optimizer, applied, BATCH, compile="default")
     step.rehearse()
     takes = [lambda batch=batch: step(*data.inputs(batch, "key")) for batch in batches]
-    return (
-        ("off" if step.compile_failure else step.compile, step.compile_failure),
-        applied.applied,
-        shape,
-        takes,
-    )
+    compiled = "off" if step.compile_failure else step.compile, step.compile_failure
+    return compiled, applied.applied, shape, takes
 
 
 def planned(workload: str, settings: dict[str, Any], precision: str) -> Any:
