@@ -64,17 +64,21 @@ _PRODUCTS = {
 _PASSES = {
     f"aten::{name}"
     for name in (
+        *("_fused_adam_", "_fused_adamw_", "_foreach_addcmul_", "_foreach_sqrt", "_foreach_div_"),
+        *("_foreach_mul_", "_foreach_add_", "_foreach_add", "_foreach_mul", "_foreach_addcdiv_"),
+        *("_foreach_sqrt_", "sigmoid_", "sub_", "mul_", "clamp_", "clamp_min_", "copy_"),
         *(
-            "_fused_adam_",
-            "_fused_adamw_",
-            "_foreach_addcmul_",
-            "_foreach_sqrt",
-            "_foreach_div_",
-            "_foreach_mul_",
+            "threshold_backward",
+            "mul",
+            "add_",
+            "div_",
+            "addcmul_",
+            "addcdiv_",
+            "sqrt",
+            "add",
+            "relu",
+            "relu_",
         ),
-        *("_foreach_add_", "_foreach_add", "_foreach_mul", "_foreach_addcdiv_", "_foreach_sqrt_"),
-        *("sigmoid_", "sub_", "mul_", "clamp_", "clamp_min_", "copy_", "threshold_backward"),
-        *("mul", "add_", "div_", "addcmul_", "addcdiv_", "sqrt", "add", "relu", "relu_"),
         *("native_group_norm", "native_group_norm_backward", "max_pool2d_with_indices", "flip"),
         *("max_pool2d_with_indices_backward", "sub", "where"),
     )
@@ -230,11 +234,7 @@ def forget() -> None:
 def train_setting(seed: int, gpu: GpuFacts) -> TrainSetting:
     """Of an odd seed one above a GiB."""
     rng = random.Random(f"train {seed}")
-    setting = (
-        draw_large_train(rng)
-        if seed % 2
-        else draw_train(rng, least_entities=1000, most_entities=200_000, flop=_FLOP)
-    )
+    setting = draw_large_train(rng) if seed % 2 else draw_train(rng, least_entities=1000, flop=_FLOP)
     options = {
         "precision": rng.choice(_precisions(gpu)),
         "cuda_graphs": rng.random() < 0.5,
@@ -259,14 +259,10 @@ def _train(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) -
 
 
 def _tracin(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) -> Outcome:
-    draw = rng.choice((draw_tracin, draw_other))
-    setting = draw(rng, most_entities=100_000 if draw is draw_tracin else 20_000, flop=_FLOP)
-    low = {
-        name: value if value in _precisions(gpu) else "fp16"
-        for name, value in setting.options.items()
-        if name == "precision"
-    }
-    return compare_tracin(replace(setting, options=setting.options | low), seed, target=target)
+    setting = rng.choice((draw_tracin, draw_other))(rng, flop=_FLOP)
+    if setting.options.get("precision", "fp16") not in _precisions(gpu):
+        setting = replace(setting, options=setting.options | {"precision": "fp16"})
+    return compare_tracin(setting, seed, target=target)
 
 
 def _explain(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) -> Outcome:
