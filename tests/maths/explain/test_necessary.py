@@ -15,7 +15,6 @@ from kgops.maths.explain.sufficient import OTHERS, Additions, carried, others_of
 from kgops.maths.explain.verify import ALL, RANDOM, SETS
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.graphs.vocabulary import Vocabulary
-from kgops.maths.models.conve import ConvE
 from kgops.maths.predict.known import KnownTriples
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Curvature, Training
@@ -48,19 +47,14 @@ def test_falls_of_a_predicted_head_are_those_of_a_tail_of_the_inverse(
     prediction = prediction_of(model, train, (HEAD, 1, 4), asks_head=True)
     facts = train[facts_of(train, HEAD, 4)]
     falls = Influences(model, Training(train, loss, one_positive)).falls(prediction, facts)
-    other, turned_round = exchanged(model), Training(train.flip(1), loss, one_positive)
-    of_tail = prediction_of(other, train.flip(1), (4, 1, HEAD))
-    expected = Influences(other, turned_round).falls(of_tail, facts.flip(1))
-    assert torch.allclose(falls, expected, rtol=1e-9, atol=1e-12)
-
-
-def exchanged(model: ConvE) -> ConvE:
-    """The model of the graph whose triples are turned round."""
-    other = copy.deepcopy(model)
+    # The model of the graph whose triples are turned round.
+    other, turned_round = copy.deepcopy(model), Training(train.flip(1), loss, one_positive)
     with torch.no_grad():
         pairs = model.relations.view(-1, 2, model.relations.shape[1])
         other.relations.copy_(pairs.flip(1).reshape_as(model.relations))
-    return other
+    of_tail = prediction_of(other, train.flip(1), (4, 1, HEAD))
+    expected = Influences(other, turned_round).falls(of_tail, facts.flip(1))
+    assert torch.allclose(falls, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("asks_head", [False, True])
