@@ -109,10 +109,8 @@ def test_a_product_takes_no_more_than_its_parts() -> None:
 
 # --- columns of a plane ---------------------------------------------------------------------------
 
-ROWS = [1, COLUMN_FOLDS - 1, COLUMN_FOLDS, COLUMN_FOLDS + 1, 1000, 14541]
 
-
-@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("rows", [1, COLUMN_FOLDS - 1, COLUMN_FOLDS, COLUMN_FOLDS + 1, 1000, 14541])
 def test_folded_columns_have_the_sums_and_the_maxima_of_the_plane(rows: int) -> None:
     plane = torch.randn(rows, 7, generator=torch.Generator().manual_seed(rows))
     assert torch.equal(fold_columns(plane, torch.amax, torch.maximum), plane.amax(0))
@@ -124,17 +122,8 @@ def test_folded_columns_have_the_sums_and_the_maxima_of_the_plane(rows: int) -> 
 
 def test_more_candidates_than_float32_can_count_are_counted() -> None:
     entities = (1 << 24) + 3
-    model = ConvE(
-        ConvEConfig(
-            entities,
-            1,
-            embedding_dim=1,
-            embedding_height=1,
-            embedding_width=1,
-            kernel_height=1,
-            kernel_width=1,
-        )
-    )
+    sides = ("embedding_dim", "embedding_height", "embedding_width", "kernel_height", "kernel_width")
+    model = ConvE(ConvEConfig(entities, 1, **dict.fromkeys(sides, 1)))  # type: ignore[arg-type]
     with torch.no_grad():
         model.entities.zero_()
         model.biases.fill_(10).narrow(0, 0, 2).fill_(0)

@@ -23,7 +23,6 @@ from kgops.workloads.predict.plan import PredictShape, ranking
 from kgops.workloads.train.models import ConvEConfig
 
 NONE, SOFTMAX = Probability(None), Probability("softmax")
-_QUESTIONS = 200
 
 
 def conve(graph: Graph, *, inverse: bool) -> ConvE:
@@ -58,10 +57,10 @@ def in_pykeen(model: ConvE, graph: Graph) -> tuple[Any, TriplesFactory]:
 
 
 def drawn(graph: Graph) -> torch.Tensor:
-    """Random questions: (known entity, relation, 1 where heads are asked)."""
+    """Two hundred random questions: (known entity, relation, 1 where heads are asked)."""
     generator = torch.Generator().manual_seed(11)
     sizes = (graph.num_entities, graph.num_relations, 2)
-    return torch.stack([torch.randint(n, (_QUESTIONS,), generator=generator) for n in sizes], dim=1)
+    return torch.stack([torch.randint(n, (200,), generator=generator) for n in sizes], dim=1)
 
 
 def frames(model: Any, factory: TriplesFactory, asked: torch.Tensor) -> Iterator[Any]:
