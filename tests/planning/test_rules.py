@@ -11,7 +11,6 @@ from kgops.gpus.facts import GpuFacts, TorchBuild, facts_of_known
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
 from kgops.planning import resolve, rules
-from kgops.planning.resolve import Resolved
 from kgops.planning.rules import Correction, Work
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
@@ -193,12 +192,8 @@ def job(options: dict[str, Any], **more: Any) -> Job:
     return read_job({**table, **more}, "a test")
 
 
-def on_t4(asked: Job) -> Resolved:
-    return resolve.resolve(asked, lambda _: gpu("t4"))
-
-
 def test_a_job_keeps_who_chose_what_and_what_became_of_it() -> None:
-    found = on_t4(job({"precision": "bf16"}, profile="a100-40"))
+    found = resolve.resolve(job({"precision": "bf16"}, profile="a100-40"), lambda _: gpu("t4"))
     assert found.job.options["precision"] == "fp16"
     told = {choice.option: choice for choice in found.choices}
     assert told["precision"].requested == "bf16"
