@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,32 +114,17 @@ def test_more_steps_of_a_training_cross_no_more_often(
 @pytest.mark.parametrize("work", ["training", "evaluation", "tracin", "questions", "pairs"])
 def test_nothing_of_size_is_computed_on_the_cpu(nations: Graph, tmp_path: Path, work: str) -> None:
     on_gpu = model(nations, "cuda")
+    settings = TrainSettings(num_epochs=2, validate_every=0)
+    known, entities, questions = nations.train, nations.num_entities, nations.test * torch.tensor([1, 1, 0])
+    probability = probability_of({"name": "kvsall-bce"}, None)
     works: dict[str, Callable[[], object]] = {
-        "training": lambda: fit(
-            on_gpu,
-            nations,
-            TrainSettings(num_epochs=2, validate_every=0),
-            tmp_path,
-            Recorder(),
-        ),
-        "evaluation": lambda: Evaluator(nations.train, nations.num_entities, device="cuda")(
-            on_gpu, nations.test
-        ),
+        "training": lambda: fit(on_gpu, nations, settings, tmp_path, Recorder()),
+        "evaluation": lambda: Evaluator(known, entities, device="cuda")(on_gpu, nations.test),
         "tracin": lambda: score(on_gpu, nations, 256),
-        "questions": lambda: list(
-            answers(scorer_of(on_gpu, 4096), questions(nations), 5, probability(on_gpu))
-        ),
-        "pairs": lambda: best_pairs(scorer_of(on_gpu.eval(), 4096), 3, 10, probability(on_gpu)),
+        "questions": lambda: list(answers(scorer_of(on_gpu.eval(), 4096), questions, 5, probability)),
+        "pairs": lambda: best_pairs(scorer_of(on_gpu.eval(), 4096), 3, 10, probability),
     }
     assert watched(works[work]).computed == []
-
-
-def questions(graph: Graph) -> torch.Tensor:
-    return torch.stack([graph.test[:, 0], graph.test[:, 1], torch.zeros_like(graph.test[:, 0])], dim=1)
-
-
-def probability(on_gpu: ConvE) -> Any:
-    return probability_of({"name": "kvsall-bce"}, on_gpu.eval())
 
 
 def regression(
@@ -152,12 +138,9 @@ def regression(
     return work_of(job, folder, torch.device("cuda"), SilentReporter())
 
 
-def crossed_by_steps_of_regression(folder: Path, precision: str) -> set[str]:
-    """Who crosses more often where an epoch has twice as many steps."""
-    few, many = (
-        Counter(watched(regression(folder / str(size), batch_size=size, precision=precision)).crossed)
-        for size in (8, 4)
-    )
+def cross_more_often(*works: Callable[[], object]) -> set[str]:
+    """Who crosses more often in the second work, of more steps, than in the first."""
+    few, many = (Counter(watched(work).crossed) for work in works)
     return {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
 
 
@@ -184,7 +167,8 @@ OF_A_REGRESSION = {
 def test_more_steps_of_a_regression_cross_no_more_often_than_is_listed(
     tmp_path: Path, precision: str
 ) -> None:
-    assert crossed_by_steps_of_regression(tmp_path, precision) == OF_A_REGRESSION
+    works = (regression(tmp_path / str(size), batch_size=size, precision=precision) for size in (8, 4))
+    assert cross_more_often(*works) == OF_A_REGRESSION
 
 
 # What a block of TracIn reads back, a few numbers each, and why.
@@ -198,9 +182,8 @@ OF_A_BLOCK = {
 def test_more_blocks_of_tracin_read_back_no_more_than_is_listed(nations: Graph) -> None:
     on_gpu = model(nations, "cuda")
     score(on_gpu, nations, 256)
-    few, many = (Counter(watched(lambda: score(on_gpu, nations, block)).crossed) for block in (256, 64))  # noqa: B023
-    grown = {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
-    assert grown <= OF_A_BLOCK
+    blocks = (partial(score, on_gpu, nations, block) for block in (256, 64))
+    assert cross_more_often(*blocks) <= OF_A_BLOCK
 
 
 # --- faults planted in a training's step, which the tests above would notice --------------------------
