@@ -158,20 +158,12 @@ def test_a_block_of_tracin_launches_what_was_planned(loss: TracinLoss, nations: 
     few, many = launched(partial(trace, 256)), launched(partial(trace, 64))
     triples = len(nations.train)
     a_block = (many - few) / (-(-triples // 64) - -(-triples // 256))
-    kind = "target" if loss is TARGET else "one-to-n"
-    asked = {"run": 1, "loss": kind}
+    asked = {"run": 1, "loss": "target" if loss is TARGET else "one-to-n"}
     job = read_job({"workload": "tracin", "tracin": asked}, "a test's job")
     counts = counts_of(training().settings, None)
     assert counts is not None
-    planned = tracin_shape(
-        job,
-        counts,
-        facts_here(None),
-        shape.model,
-        trained={"loss": None, "label_smoothing": 0},
-        checkpoints=1,
-        tests=8,
-    )
+    trained: dict[str, Any] = {"trained": {"loss": None, "label_smoothing": 0}, "checkpoints": 1}
+    planned = tracin_shape(job, counts, facts_here(None), shape.model, **trained, tests=8)
     assert step_time(planned, rates_of(find_targets("t4")[0])).launches == pytest.approx(a_block, rel=0.15)
 
 
