@@ -198,7 +198,7 @@ async def _walk(seen: Seen, folder: Path) -> None:
 
 async def _filter(seen: Seen, words: str) -> None:
     await seen.press("slash", "ctrl+u")
-    await seen.type(words)
+    await seen.press(*words)
     await seen.press("enter")
     await seen.until_shows(f"/ {words}", " of ")
 

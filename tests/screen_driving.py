@@ -67,12 +67,10 @@ class Seen:
             await self.press("down")
         raise AssertionError(f"there is no row {key}:\n{self.text}")
 
-    async def press(self, *keys: str) -> None:
+    async def press(self, *keys: str, shows: str | tuple[str, ...] = ()) -> None:
+        """Until that is shown. A text is typed as keys of one character."""
         await self.pilot.press(*keys)
-
-    async def type(self, text: str) -> None:
-        for char in text:
-            await self.pilot.press("space" if char == " " else "minus" if char == "-" else char)
+        await self.until_shows(*((shows,) if isinstance(shows, str) else shows))
 
     async def wait(self, seconds: float) -> None:
         await self.pilot.pause(seconds)
@@ -105,12 +103,18 @@ class Seen:
 
 @asynccontextmanager
 async def open_screens(
-    home: Path, size: tuple[int, int] = (120, 40), *, unicode: bool = True
+    home: Path,
+    size: tuple[int, int] = (120, 40),
+    *,
+    unicode: bool = True,
+    shows: str | tuple[str, ...] = (),
 ) -> AsyncIterator[Seen]:
-    """The screens on this home, for a test that awaits what they show."""
+    """The screens on this home, for a test that awaits what they show, first of all this."""
     app = KgopsApp(Home(home), unicode=unicode)
     async with app.run_test(size=size, tooltips=True) as pilot:
-        yield Seen(app, pilot)
+        seen = Seen(app, pilot)
+        await seen.press(shows=shows)
+        yield seen
 
 
 def look(home: Path, story: Callable[[Seen], Awaitable[None]], size: tuple[int, int] = (120, 40)) -> None:
@@ -132,8 +136,7 @@ def shown_after(home: str | Path, *steps: Step, size: tuple[int, int] = (120, 40
 
     async def story(seen: Seen) -> None:
         for keys, texts in steps:
-            await seen.press(*keys)
-            await seen.until_shows(*texts)
+            await seen.press(*keys, shows=texts)
         found.extend(seen.lines())
 
     look(Path(home), story, size)

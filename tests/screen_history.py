@@ -95,12 +95,6 @@ async def until_settled(seen: Seen) -> None:
     await seen.wait(0.02)
 
 
-async def keys(seen: Seen, text: str) -> None:
-    named = {" ": "space", "-": "minus", ":": "colon", ">": "greater_than_sign", "<": "less_than_sign"}
-    named |= {".": "full_stop", '"': "quotation_mark", "*": "asterisk", "=": "equals_sign"}
-    await seen.press(*(named.get(char, char) for char in text))
-
-
 async def fill_in(seen: Seen, text: str) -> None:
     entry = seen.app.screen.query_one("Input")
     entry.value = text  # type: ignore[attr-defined]

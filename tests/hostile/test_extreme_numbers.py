@@ -100,14 +100,10 @@ def test_every_command_shows_any_finite_number(run_cli: Console, tmp_path: Path)
 async def test_screens_show_any_finite_number(run_cli: Console, tmp_path: Path) -> None:
     _send(run_cli, tmp_path)
     _send(run_cli, tmp_path)
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("RECENT")
-        await seen.press("h")
-        await seen.until_shows("2 runs")
-        await seen.press("space", "space", "equals_sign")
-        await seen.until_shows("METRICS")
-        await seen.press("escape", "enter")
-        await seen.until_shows("CURVES")
+    async with open_screens(run_cli.home, shows="RECENT") as seen:
+        await seen.press("h", shows="2 runs")
+        await seen.press("space", "space", "equals_sign", shows="METRICS")
+        await seen.press("escape", "enter", shows="CURVES")
 
 
 async def test_screens_show_a_run_that_goes_on_with_extremes(run_cli: Console, tmp_path: Path) -> None:
@@ -115,10 +111,8 @@ async def test_screens_show_a_run_that_goes_on_with_extremes(run_cli: Console, t
     goes_on = "\nimport time\nwhile not os.path.exists('gate'): time.sleep(0.05)"
     number = run_cli.detach(sys.executable, "-I", "-S", "-c", WORKER + goes_on, tmp_path / "events")
     wait_for(lambda: (run := run_cli.running(number)) and run.done == 1.0, "its last progress")
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("RUNNING", ">9999d")
-        await seen.press("enter")
-        await seen.until_shows("CURVES", "ETA >9999d")
+    async with open_screens(run_cli.home, shows=("RUNNING", ">9999d")) as seen:
+        await seen.press("enter", shows=("CURVES", "ETA >9999d"))
     (tmp_path / "gate").touch()
     assert run_cli.ended(number).state == "succeeded"
 

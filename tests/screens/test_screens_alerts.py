@@ -31,13 +31,11 @@ async def test_a_failed_run_is_an_alert_however_many_ended_since(conn: Connectio
     ended(conn, 1, "failed", "exit code 3")
     for number in range(2, 30):
         ended(conn, number)
-    async with open_screens(home) as seen:
-        await seen.until_shows("! run 1  failed: exit code 3")
+    async with open_screens(home, shows="! run 1  failed: exit code 3") as seen:
         assert seen.app.screen.query_one("#body").key == ("alert", "failed:run 1:0")  # type: ignore[attr-defined]
         await seen.press("enter")  # one key says why
         await seen.until_shows("1 exec", "✗ failed")
-        await seen.press("escape")
-        await seen.until_shows("ALERTS")
+        await seen.press("escape", shows="ALERTS")
         await seen.press("A")
         await seen.until_gone("run 1  failed")
     assert recorded_alerts(conn) == ()
@@ -56,12 +54,9 @@ async def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection,
     ended(conn, 1, "failed")
     ended(conn, 2, "out_of_memory")
     ended(conn, 3)
-    async with open_screens(home) as seen:
-        await seen.until_shows("ALERTS", "RECENT")
-        await seen.press("end", "A")
-        await seen.until_shows("acknowledge all 2 alerts?")
-        await seen.press("n")
-        await seen.until_shows("ALERTS")
+    async with open_screens(home, shows=("ALERTS", "RECENT")) as seen:
+        await seen.press("end", "A", shows="acknowledge all 2 alerts?")
+        await seen.press("n", shows="ALERTS")
         await seen.press("A", "y")
         await seen.until_gone("ALERTS")
 
@@ -77,8 +72,7 @@ async def test_alerts_beyond_the_first_are_reached(
         body = seen.app.screen.query_one("#body", Lines)
         return sum(isinstance(row.key, tuple) and row.key[0] == "alert" for row in body.rows)
 
-    async with open_screens(home, (80, height)) as seen:
-        await seen.until_shows(f"and {10 - shown} more: Enter shows all")
+    async with open_screens(home, (80, height), shows=f"and {10 - shown} more: Enter shows all") as seen:
         assert listed(seen) == shown
         await seen.press(*["down"] * shown, "enter")
         await seen.until(lambda: listed(seen) == 10, "all alerts")
@@ -112,8 +106,8 @@ async def test_what_ended_while_nobody_looked_is_told_on_opening(conn: Connectio
     ended(conn, 2)
     ended(conn, 3)
     ended(conn, 4, "out_of_memory")
-    async with open_screens(home) as seen:
-        await seen.until_shows("while you were away: 2 finished, 1 out of memory")
+    async with open_screens(home, shows="while you were away: 2 finished, 1 out of memory"):
+        pass
     assert ended_while_away(conn) is None  # the console was left again
 
 

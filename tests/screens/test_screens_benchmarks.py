@@ -61,8 +61,7 @@ async def test_four_keys_say_what_is_fastest_on_a_t4(
 ) -> None:
     dated_benchmarks.add_all(conn)
     async with open_screens(home, size) as seen:
-        await seen.press("b", "slash", "t", "4")
-        await seen.until_shows("1 of 2 benchmarks", "Fastest on Tesla T4: ")
+        await seen.press("b", "slash", "t", "4", shows=("1 of 2 benchmarks", "Fastest on Tesla T4: "))
         told = " ".join(detail_text(seen).split())
         assert f"Fastest on Tesla T4: {FAST}, 0.41 s (an epoch), 1.95× as fast as {SLOW}." in told
         row = next(line for line in seen.lines() if line.startswith("nations.tom"))
@@ -76,8 +75,7 @@ async def test_three_keys_say_whether_it_became_slower(
 ) -> None:
     dated_benchmarks.add_all(conn)
     async with open_screens(home, size) as seen:
-        await seen.press("b")
-        await seen.until_shows("2 benchmarks", "Tesla T4")
+        await seen.press("b", shows=("2 benchmarks", "Tesla T4"))
         await seen.press("down", "down")
         await seen.until_shows("Against 2026-10-28, the time before: 13% slower.", "until now")
         assert "Against 2026-10-03, the first time: 14% slower." in seen.text
@@ -93,14 +91,12 @@ async def test_three_keys_say_whether_it_became_slower(
 async def test_three_keys_put_two_machines_next_to_each_other(home: Path, conn: Connection) -> None:
     dated_benchmarks.add_all(conn)
     async with open_screens(home, (80, 24)) as seen:
-        await seen.press("b")
-        await seen.until_shows("2 benchmarks", "Tesla T4")
+        await seen.press("b", shows=("2 benchmarks", "Tesla T4"))
         await seen.press("down", "equals_sign")
         await seen.until_shows("Tesla T4 against NVIDIA A100-SXM4-40GB: 4.1× slower.", "2 against 1")
         line = next(line for line in seen.lines() if f"{SLOW} " in line and "3.2×" in line)
         assert "0.25 s 0.8 s 3.2× slower" in " ".join(line.split())
-        await seen.press("equals_sign")
-        await seen.until_shows("Fastest on NVIDIA A100-SXM4-40GB")
+        await seen.press("equals_sign", shows="Fastest on NVIDIA A100-SXM4-40GB")
 
 
 async def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) -> None:
@@ -109,11 +105,9 @@ async def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) ->
         await opened(seen)
         await seen.until_shows("measured▼")
         assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
-        await seen.press("u")
-        await seen.until_shows("measured▲")
+        await seen.press("u", shows="measured▲")
         assert _others(seen) == ["Tesla T4", "NVIDIA A100-SXM4-40GB"]
-        await seen.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
-        await seen.until_shows("time▲")
+        await seen.press("greater_than_sign", "greater_than_sign", "greater_than_sign", shows="time▲")
         assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
 
 
@@ -127,17 +121,14 @@ async def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, 
     async with open_screens(home, (120, 40)) as seen:
         await opened(seen)
         await go_to(seen, "job.toml", "matrix job.toml")
-        await seen.press("x")
-        await seen.until_shows(f"start {command}", "y yes")
+        await seen.press("x", shows=(f"start {command}", "y yes"))
         await seen.press("y")
         await seen.until(lambda: runs.in_states(conn, ("running",)), "its first run")
         await seen.until_shows("a benchmark is running: s stops it")
-        await seen.press("s")
-        await seen.until_shows("asked benchmark 2 to stop, by its run 1; x continues it")
+        await seen.press("s", shows="asked benchmark 2 to stop, by its run 1; x continues it")
         await seen.until_shows("Error: run 1 was cancelled: the benchmark is not finished")
         await seen.until_gone("a benchmark is running")
-        await seen.press("s")
-        await seen.until_shows("no benchmark is running in this home")
+        await seen.press("s", shows="no benchmark is running in this home")
 
 
 async def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, conn: Connection) -> None:
@@ -154,8 +145,7 @@ async def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Pa
         assert "128" in chart and "1,024" in chart
         assert "machine busy: other processes used 30% of the CPUs" in told
         assert "[b]no bf16" in told and "\x1b" not in told
-        await seen.press("tab", "end")
-        await seen.until_shows("unsteady.")
+        await seen.press("tab", "end", shows="unsteady.")
 
 
 async def test_a_benchmark_that_goes_on_is_followed(home: Path, conn: Connection) -> None:
@@ -180,18 +170,14 @@ async def test_b_opens_it_anywhere_y_copies_a_command_and_escape_goes_to_the_scr
     async with open_screens(home) as seen:
         await opened(seen)
         first = seen.app.screen
-        await seen.press("escape", "f")
-        await seen.until_shows("profiles  your own options override")
+        await seen.press("escape", "f", shows="profiles  your own options override")
         await opened(seen)
         assert seen.app.screen is not first
         await go_to(seen, "claims b")
-        await seen.press("y")
-        await seen.until_shows("sent to the terminal: kgops bench claims --quick --only b")
+        await seen.press("y", shows="sent to the terminal: kgops bench claims --quick --only b")
         assert seen.app.clipboard == "kgops bench claims --quick --only b"
         depth = len(seen.app.screen_stack)
         await seen.press("b")
         assert len(seen.app.screen_stack) == depth
-        await seen.press("question_mark")
-        await seen.until_shows("KEYS HERE", "Start this benchmark here, asking first.")
-        await seen.press("escape", "escape")
-        await seen.until_shows("profiles  your own options override")
+        await seen.press("question_mark", shows=("KEYS HERE", "Start this benchmark here, asking first."))
+        await seen.press("escape", "escape", shows="profiles  your own options override")

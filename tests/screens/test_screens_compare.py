@@ -23,32 +23,34 @@ def add(conn: Connection, number: int, *, host: str = "here", state: str = "succ
     """A training with curves, as a worker reports one."""
     at = time.time() - 10_000 + number * 1000
     job = {"train": {"batch_size": 64 * number, "num_epochs": 100}, "label": f"other {number}"}
-    records.add(
-        conn,
-        number,
-        workload="train",
-        label=f"run {number} [bold]\x1b[31m\u202e日本",
-        profile="t4",
-        submitted_at=at,
-        predicted_mib=100.0,
-        job=job,
-        env={"python": "3.11.7", "machine": {"host": host}},
-    )
-    conn.execute(
-        "UPDATE run SET started_at = ?, peak_host_mib = ? WHERE id = ?", (at, 100.0 * number, number)
-    )
-    epochs = range(1, 101)
-    losses = [series.Point("loss", e, 2 * math.exp(-e / 8 / number) + number / 10, at + e) for e in epochs]
-    seconds = [series.Point("epoch_seconds", e, number + e % 10 / 10, at + e) for e in epochs]
-    series.append(conn, number, [*losses, *seconds])
-    reports.record_result(conn, number, [], {"test_mrr": number / 10})
-    runs.end(conn, number, state=state, reason=None, exit_code=0, ended_at=at + 100 * number)
+    with transaction(conn):
+        records.add(
+            conn,
+            number,
+            workload="train",
+            label=f"run {number} [bold]\x1b[31m\u202e日本",
+            profile="t4",
+            submitted_at=at,
+            predicted_mib=100.0,
+            job=job,
+            env={"python": "3.11.7", "machine": {"host": host}},
+        )
+        conn.execute(
+            "UPDATE run SET started_at = ?, peak_host_mib = ? WHERE id = ?", (at, 100.0 * number, number)
+        )
+        epochs = range(1, 101)
+        losses = [
+            series.Point("loss", e, 2 * math.exp(-e / 8 / number) + number / 10, at + e) for e in epochs
+        ]
+        seconds = [series.Point("epoch_seconds", e, number + e % 10 / 10, at + e) for e in epochs]
+        series.append(conn, number, [*losses, *seconds])
+        reports.record_result(conn, number, [], {"test_mrr": number / 10})
+        runs.end(conn, number, state=state, reason=None, exit_code=0, ended_at=at + 100 * number)
 
 
 async def compared(seen: Seen, count: int) -> None:
     await seen.until_shows("RECENT")
-    await seen.press("h")
-    await seen.until_shows("RUN")
+    await seen.press("h", shows="RUN")
     await seen.until(lambda: seen.lines()[4].strip(), "the runs")
     await seen.press(*["space"] * count, "equals_sign")
     await seen.until(lambda: isinstance(seen.app.screen, Compare), "the comparison")
@@ -80,9 +82,8 @@ async def test_two_real_trainings_show_what_was_set_and_what_came_of_it(two_trai
 async def test_every_run_has_its_column_at_any_width(
     home: Path, conn: Connection, count: int, width: int
 ) -> None:
-    with transaction(conn):
-        for number in range(1, count + 1):
-            add(conn, number)
+    for number in range(1, count + 1):
+        add(conn, number)
     async with open_screens(home, (width, 70)) as seen:
         await compared(seen, count)
         assert not {"\x1b", "\u202e"} & set(seen.text)
@@ -121,16 +122,14 @@ async def test_quality_by_relation_is_beside_each_other_and_on_the_runs_screen(
             "0.100–0.900",
         ]
         assert seen.row_of("direction head").split()[2:] == ["n/a", "n/a"]
-        await seen.press("enter")
-        await seen.until_shows("QUALITY")
+        await seen.press("enter", shows="QUALITY")
         assert "treats [bold]" in seen.text and "4,000" in seen.row_of("direction")
         assert max(width_of(line) for line in seen.lines()) <= width
 
 
 async def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(conn, 1, host="here")
-        add(conn, 2, host="there", state="failed")
+    add(conn, 1, host="here")
+    add(conn, 2, host="there", state="failed")
     async with open_screens(home, (120, 70)) as seen:
         await compared(seen, 2)
         await seen.until_shows("times have no ratios", "Not all runs succeeded", "ENVIRONMENT")
@@ -138,9 +137,8 @@ async def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection)
 
 
 async def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        for number in range(1, 4):
-            add(conn, number)
+    for number in range(1, 4):
+        add(conn, number)
     async with open_screens(home, (80, 24)) as seen:
         await compared(seen, 3)
         assert seen.cursor_is_on(3)
@@ -150,19 +148,14 @@ async def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Pat
         await seen.press("down", "down")
         await seen.until_gone("SETTINGS")
         assert seen.cursor_is_on(1)
-        await seen.press("up", "up")
-        await seen.until_shows("SETTINGS")
+        await seen.press("up", "up", shows="SETTINGS")
         await seen.press("up")
         assert seen.cursor_is_on(2)
-        await seen.press("G")
-        await seen.until_shows("environment: equal")
-        await seen.press("g")
-        await seen.until_shows("SETTINGS")
+        await seen.press("G", shows="environment: equal")
+        await seen.press("g", shows="SETTINGS")
         assert seen.cursor_is_on(3)
-        await seen.press("down", "enter")
-        await seen.until_shows("2 train", "predicted")
-        await seen.press("escape", "escape")
-        await seen.until_shows("3 marked")
+        await seen.press("down", "enter", shows=("2 train", "predicted"))
+        await seen.press("escape", "escape", shows="3 marked")
 
 
 async def test_a_run_that_goes_on_is_followed(run_cli: Console) -> None:
@@ -181,20 +174,15 @@ async def test_a_run_that_goes_on_is_followed(run_cli: Console) -> None:
 
 
 async def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        for number in range(1, 10):
-            add(conn, number)
-    async with open_screens(home, (80, 40)) as seen:
-        await seen.until_shows("RECENT")
-        await seen.press("h")
-        await seen.until_shows("9 runs")
-        await seen.press("equals_sign")
-        await seen.until_shows("mark 2 to 8 runs")
+    for number in range(1, 10):
+        add(conn, number)
+    async with open_screens(home, (80, 40), shows="RECENT") as seen:
+        await seen.press("h", shows="9 runs")
+        await seen.press("equals_sign", shows="mark 2 to 8 runs")
         await seen.press("asterisk", "equals_sign")
         await seen.wait(0.1)
         assert not isinstance(seen.app.screen, Compare)
-        await seen.press("G", "space", "equals_sign")
-        await seen.until_shows("H  2 train")
+        await seen.press("G", "space", "equals_sign", shows="H  2 train")
 
 
 # --- curves over each other ---

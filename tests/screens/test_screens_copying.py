@@ -24,23 +24,18 @@ def osc52(text: str) -> bytes:
 async def test_a_letter_names_what_of_a_run_is_copied_a_command_as_a_shell_takes_it(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "sh", "-c", REPORTS)
     folder = str(run_cli.folder(1))
-    async with open_screens(run_cli.home, (200, 40)) as seen:
-        await seen.until_shows("RECENT")
+    async with open_screens(run_cli.home, (200, 40), shows="RECENT") as seen:
         for key, text in (("i", "1"), ("f", folder), ("c", "kgops run --again 1"), ("m", "loss 0.25")):
             await seen.press("y")
             await seen.until_shows("i id", "f folder", "c command", "m metric", "RECENT")  # above the list
-            await seen.press(key)
-            await seen.until_shows("sent to the terminal: ")
+            await seen.press(key, shows="sent to the terminal: ")
             assert seen.app.clipboard == text
         await seen.press("y", "x")
         await seen.until_gone("i id")
         assert seen.app.clipboard == "loss 0.25"
-        await seen.press("enter")
-        await seen.until_shows("Record", "größe")
-        await seen.press("shift+tab")
-        await seen.until_shows("exec.command", "sh -c 'echo")
-        await seen.press("y", "e")
-        await seen.until_shows("sent to the terminal: ")
+        await seen.press("enter", shows=("Record", "größe"))
+        await seen.press("shift+tab", shows=("exec.command", "sh -c 'echo"))
+        await seen.press("y", "e", shows="sent to the terminal: ")
         assert seen.app.clipboard == value_text(["sh", "-c", REPORTS])
 
 
@@ -50,14 +45,12 @@ def copied_of_gpus(home: str) -> list[tuple[str, str]]:
     async def story(seen: Seen) -> None:
         await seen.until_shows("Tesla T4", "1:0")
         for keys in (("home", "y", "g"), ("y", "u"), ("down", "down", "y", "u"), ("1", "y", "g")):
-            await seen.press(*keys[:-1])
-            await seen.until_shows("any other key: nothing")
+            await seen.press(*keys[:-1], shows="any other key: nothing")
             offered = seen.app.screen.query_one("#question", Lines).rows[:-1]
             letters = " · ".join(
                 "".join(piece.text for piece in row.pieces[:2])[:6].strip() for row in offered
             )
-            await seen.press(keys[-1])
-            await seen.until_shows("sent to the terminal: ")
+            await seen.press(keys[-1], shows="sent to the terminal: ")
             found.append((letters, seen.app.clipboard))
 
     look(Path(home), story, (120, 40))

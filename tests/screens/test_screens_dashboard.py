@@ -54,10 +54,8 @@ async def test_screens_of_nothing_say_what_to_do_first_and_make_nothing(kgops_ho
 
 async def test_a_damaged_database_is_named_on_every_screen_with_what_to_do(home: Path) -> None:
     (home / "kgops.db").write_bytes(b"no database at all " * 500)
-    async with open_screens(home, (300, 30)) as seen:
-        await seen.until_shows("is damaged", "doctor --rebuild")
-        await seen.press("question_mark")
-        await seen.until_shows("KEYS HERE")
+    async with open_screens(home, (300, 30), shows=("is damaged", "doctor --rebuild")) as seen:
+        await seen.press("question_mark", shows="KEYS HERE")
         await seen.press("escape")
         dashboard = seen.app.screen
         for key, screen in (("h", History), ("b", Benchmarks)):
@@ -75,15 +73,12 @@ async def test_a_damaged_database_is_named_on_every_screen_with_what_to_do(home:
 async def test_its_first_start_trains_on_nations_and_its_second_asks_for_sample_data(
     run_cli: Console,
 ) -> None:
-    async with open_screens(run_cli.home.with_name("empty")) as seen:
-        await seen.until_shows("Train on Nations")
+    async with open_screens(run_cli.home.with_name("empty"), shows="Train on Nations") as seen:
         await seen.press("down", "enter")
         await seen.until(lambda: seen.app.return_code is not None, "the end")
         assert seen.app.return_code == TOUR
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("Train on Nations")
-        await seen.press("enter")
-        await seen.until_shows("1 pipeline demo", "Record")
+    async with open_screens(run_cli.home, shows="Train on Nations") as seen:
+        await seen.press("enter", shows=("1 pipeline demo", "Record"))
     assert run_cli("stop", "1").code == 0
 
 
@@ -93,8 +88,7 @@ async def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
     going = run_cli.detach("sh", "-c", REPORTS + WAITS, flags=("--label", "going"))
     run_cli.running(going)
     run_cli.detach("true", flags=("--label", "patient", "--exclusive"))
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("1 running · 1 waiting · 4 runs in all", "3/10")
+    async with open_screens(run_cli.home, shows=("1 running · 1 waiting · 4 runs in all", "3/10")) as seen:
         row = seen.row_of("3 exec")
         assert row.split()[2:7] == ["going", "epoch", "3/10", "0:03", "loss"]
         assert "2.0 epochs/s" in row
@@ -115,8 +109,7 @@ async def test_a_run_that_ends_moves_while_one_looks_and_the_next_takes_its_turn
     first = run_cli.detach("sh", "-c", WAITS)
     run_cli.running(first)
     run_cli.detach("sh", "-c", "echo over", flags=("--exclusive",))
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await seen.until_shows("1 running · 1 waiting")
+    async with open_screens(run_cli.home, (80, 24), shows="1 running · 1 waiting") as seen:
         (run_cli.cwd / "gate").touch()
         await seen.until_shows("0 running · 2 runs in all")
         assert "✓" in seen.row_of("2 exec")
@@ -132,13 +125,11 @@ async def test_a_resumed_run_shows_its_attempt_and_no_rate_of_the_one_before(run
     run_cli("run", "exec", "--", "sh", "-c", RESUMED)
     run_cli("resume", "1", "--detach")
     run_cli.running(1)
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("RUNNING", "attempt 2")
+    async with open_screens(run_cli.home, shows=("RUNNING", "attempt 2")) as seen:
         row = seen.row_of("1 exec")
         assert "3/9" not in row
         assert "epochs/s" not in row
-        await seen.press("down", "enter")
-        await seen.until_shows("Record")
+        await seen.press("down", "enter", shows="Record")
         assert "attempt 2" in seen.lines()[0]
         assert "epochs/s" not in seen.text
 
@@ -150,8 +141,7 @@ HOSTILE = "[bold red]x[/] \x1b[31m \u202eevil 日本 @click=app.quit"
 async def test_labels_are_drawn_as_text_and_columns_stay_aligned(run_cli: Console, width: int) -> None:
     run_cli("run", "exec", "--label", HOSTILE, "--", "true")
     run_cli("run", "exec", "--label", "plain", "--", "true")
-    async with open_screens(run_cli.home, (width, 24)) as seen:
-        await seen.until_shows("2 runs in all")
+    async with open_screens(run_cli.home, (width, 24), shows="2 runs in all") as seen:
         hostile, plain = seen.row_of("1 exec"), seen.row_of("2 exec")
         assert "[bold red]" in hostile
         assert "\x1b" not in seen.text
@@ -174,8 +164,7 @@ async def test_what_should_worry_somebody_is_said_at_the_top(run_cli: Console) -
         'echo \'{"event":"metric","name":"loss","value":null,"step":1}\' >> "$KGOPS_EVENTS"',
     )
     run_cli("run", "exec", "--", "sh", "-c", oom)
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("ALERTS")
+    async with open_screens(run_cli.home, shows="ALERTS") as seen:
         alerts = [line for line in seen.lines() if line.startswith("! ")]
         assert "run 4" in alerts[0]
         assert alerts[1].endswith("diverged: loss became NaN or infinite")
@@ -198,23 +187,19 @@ async def test_the_cursor_stays_with_its_run_when_another_comes_above_it(run_cli
         assert seen.cursor_is_on(1)
         await seen.press("up")
         assert seen.cursor_is_on(2)
-        await seen.press("enter")
-        await seen.until_shows("2 exec second  ✓ succeeded")
-        await seen.press("escape")
-        await seen.until_shows("RECENT")
+        await seen.press("enter", shows="2 exec second  ✓ succeeded")
+        await seen.press("escape", shows="RECENT")
         assert seen.cursor_is_on(2)
 
 
 async def test_the_cursor_opens_off_what_runs_and_one_key_stops_or_starts_nothing(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "ended", "--", "true")
     going = run_cli.detach("sleep", "600")
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("RUNNING", "RECENT")
+    async with open_screens(run_cli.home, shows=("RUNNING", "RECENT")) as seen:
         await seen.until(lambda: seen.cursor_is_on(1), "the cursor on the ended run")
         for key, asked in (("a", "run 1"), ("s", f"run {going}")):
             seen.app.screen.query_one("#body", Lines).point_at(1 if key == "a" else going)
-            await seen.press(key)
-            await seen.until_shows(f"{asked} (")
+            await seen.press(key, shows=f"{asked} (")
             await seen.press("escape")
             await seen.until_gone(f"{asked} (")
         assert seen.app.screen.query_one("#body", Lines).key == going
@@ -223,17 +208,13 @@ async def test_the_cursor_opens_off_what_runs_and_one_key_stops_or_starts_nothin
 
 async def test_a_paused_screen_looks_no_more_but_opens_runs(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await seen.until_shows("1 run in all")
-        await seen.press("p")
-        await seen.until_shows("paused")
+    async with open_screens(run_cli.home, (80, 24), shows="1 run in all") as seen:
+        await seen.press("p", shows="paused")
         run_cli("run", "exec", "--", "true")
         await seen.wait(1.3)
         assert "1 run in all" in seen.text
-        await seen.press("enter")
-        await seen.until_shows("paused", "Record")  # what is opened is shown all the same
-        await seen.press("escape", "p")
-        await seen.until_shows("2 runs in all")
+        await seen.press("enter", shows=("paused", "Record"))  # what is opened is shown all the same
+        await seen.press("escape", "p", shows="2 runs in all")
 
 
 def test_gpus_show_what_is_used_and_whose_they_are(
@@ -275,8 +256,8 @@ async def test_a_disk_that_is_nearly_full_is_said_first(
         monkeypatch.setenv("KGOPS_HOME", str(disk.path))
         console = Console(disk.path, tmp_path)
         console("run", "exec", "--", "true")
-        async with open_screens(disk.path) as seen:
-            await seen.until_shows("less than 256 MiB free on the disk of")
+        async with open_screens(disk.path, shows="less than 256 MiB free on the disk of"):
+            pass
         console.close()
 
 

@@ -12,7 +12,6 @@ from screen_history import (
     add,
     busy,
     fill,
-    keys,
     listed,
     opened,
     shown,
@@ -231,9 +230,7 @@ async def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_an
             expected.show(strictly(text))
             count = len(expected.numbers)
             counts.add(count)
-            await seen.press("slash", "ctrl+u")
-            await keys(seen, text)
-            await seen.press("enter")
+            await seen.press("slash", "ctrl+u", *text, "enter")
             await until_settled(seen)
             body = window(seen)
             assert body.max_scroll_y == max(count - body.size.height, 0)
@@ -250,29 +247,21 @@ async def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli:
     async with open_screens(run_cli.home, (140, 30)) as seen:
         await opened(seen)
         await seen.until_shows("2 runs")
-        await seen.press("s")
-        await seen.until_shows("y yes")
-        await seen.press("y")
-        await seen.until_shows("■")
-        await seen.press("down", "t")
-        await seen.until_shows("tags of run 1: word")
-        await keys(seen, "paper")
-        await seen.press("enter")
+        await seen.press("s", shows="y yes")
+        await seen.press("y", shows="■")
+        await seen.press("down", "t", shows="tags of run 1: word")
+        await seen.press(*"paper", "enter")
         await seen.until(lambda: "paper" in "".join(seen.lines()[4:]), "the tag")
-        await seen.press("enter")
-        await seen.until_shows("1 exec ended", "Record")
+        await seen.press("enter", shows=("1 exec ended", "Record"))
         await seen.press("h")  # the one it was opened from, as it was
         await seen.until_shows("submitted", "2 runs")
         assert window(seen).key == 1
-        await seen.press("escape")
-        await seen.until_shows("RECENT")
+        await seen.press("escape", shows="RECENT")
 
 
 async def test_leaving_while_something_is_looked_up_leaves_nothing_open(home: Path, conn: Connection) -> None:
     fill(conn, 300)
-    async with open_screens(home, (80, 24)) as seen:
-        await seen.until_shows("RECENT")
+    async with open_screens(home, (80, 24), shows="RECENT") as seen:
         for _ in range(5):
             await seen.press("h", "greater_than_sign", "escape")
-        await seen.press("h", "slash", "a", "b", "q", "escape", "escape")
-        await seen.until_shows("RECENT")
+        await seen.press("h", "slash", "a", "b", "q", "escape", "escape", shows="RECENT")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from driving import Console
 from screen_driving import open_screens
-from screen_history import add, busy, fill, keys, opened, shown, until_settled, window
+from screen_history import add, busy, fill, opened, shown, until_settled, window
 
 from kgops.present.listing import Listing, strictly
 from screens.history import History
@@ -24,7 +24,7 @@ async def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
         await opened(seen)
         await seen.press("slash")
         for end in range(1, len(typed) + 1):
-            await keys(seen, typed[end - 1])
+            await seen.press(*typed[end - 1])
             await until_settled(seen)
             by_hand = Listing(conn)
             reading = filters.read(typed[:end], typing=True)
@@ -36,8 +36,7 @@ async def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
                 title,
             )
             assert shown(seen) == list(by_hand.numbers)[: len(shown(seen))]
-        await seen.press("enter")
-        await seen.until_shows(f"/ {typed}", "⏎ open")
+        await seen.press("enter", shows=(f"/ {typed}", "⏎ open"))
         assert len(by_hand.numbers)
         assert shown(seen)[0] == by_hand.numbers[0]
 
@@ -50,7 +49,7 @@ async def test_of_keys_that_come_faster_than_answers_the_last_one_counts(
         await opened(seen)
         await seen.press("slash")
         with busy(seen):
-            await keys(seen, "state:failed mrr>0.5")  # nobody waits for what it finds
+            await seen.press(*"state:failed mrr>0.5")  # nobody waits for what it finds
         by_hand = Listing(conn)
         by_hand.show(strictly("state:failed mrr>0.5"))
         await seen.until_shows(f"{len(by_hand.numbers)} of 300 runs")
@@ -64,42 +63,30 @@ async def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(
     fill(conn, 50)
     async with open_screens(home, (150, 30)) as seen:
         await opened(seen)
-        await seen.press("slash")
-        await keys(seen, "go 4")
-        await seen.press("enter", "down", "down")
+        await seen.press("slash", *"go 4", "enter", "down", "down")
         await until_settled(seen)
         before, cursor = seen.text, window(seen).key
-        await seen.press("slash")
-        await keys(seen, " state:wrong")
-        await seen.until_shows("there is no state 'wrong'", "states: queued")
-        await keys(seen, " mmr>1")
-        await seen.press("escape")
+        await seen.press("slash", *" state:wrong", shows=("there is no state 'wrong'", "states: queued"))
+        await seen.press(*" mmr>1", "escape")
         await until_settled(seen)
         assert seen.text == before
         assert window(seen).key == cursor
-        await seen.press("slash", "ctrl+u")
-        await keys(seen, "state:wrong")
-        await seen.press("enter")
-        await seen.until_shows("ignored: there is no state 'wrong'", "/ state:wrong")
+        await seen.press("slash", "ctrl+u", *"state:wrong")
+        await seen.press("enter", shows=("ignored: there is no state 'wrong'", "/ state:wrong"))
         await seen.press("down")
         await until_settled(seen)
         assert "/ state:wrong  ignored: there is no state 'wrong'" in seen.text
-        await seen.press("asterisk")
-        await seen.until_shows("nothing is marked. ignored: there is no state 'wrong'")
+        await seen.press("asterisk", shows="nothing is marked. ignored: there is no state 'wrong'")
         assert "50 marked" not in seen.text
-        await seen.press("slash", "ctrl+u")
-        await keys(seen, "mmr>1 ")
-        await seen.until_shows("no run has a metric 'mmr'; did you mean 'mrr'?")
+        await seen.press("slash", "ctrl+u", *"mmr>1 ", shows="no run has a metric 'mmr'; did you mean 'mrr'?")
 
 
 async def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path, conn: Connection) -> None:
     fill(conn, 5)
     async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
-        await seen.press("slash")
-        await keys(seen, "nosuch")
-        await seen.press("enter")
-        await seen.until_shows("0 of 5 runs", "No run matches the filter.", "edit the filter")
+        await seen.press("slash", *"nosuch")
+        await seen.press("enter", shows=("0 of 5 runs", "No run matches the filter.", "edit the filter"))
         await seen.press("down", "G", "g", "space", "enter")  # there is nothing under the cursor
         assert "No run matches the filter." in seen.text
 
@@ -108,13 +95,11 @@ async def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn
     fill(conn, 100)
     async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
-        await seen.press("slash")
-        await keys(seen, "go")
+        await seen.press("slash", *"go")
         await until_settled(seen)
         await seen.press("down", "down")
         assert window(seen).key == 98
-        await seen.press("enter", "enter")
-        await seen.until_shows("98 tracin", "Record")
+        await seen.press("enter", "enter", shows=("98 tracin", "Record"))
 
 
 async def test_tab_completes_keys_states_and_metrics(home: Path, conn: Connection) -> None:
@@ -126,18 +111,9 @@ async def test_tab_completes_keys_states_and_metrics(home: Path, conn: Connectio
     reports.change_tags(conn, 3, add=["keep"], remove=[])
     async with open_screens(home) as seen:
         await opened(seen)
-        await seen.press("slash")
-        await keys(seen, "tag:")
-        await seen.press("tab")
-        await seen.until_shows("tag:keep", "1 of 20 runs")
-        await seen.press("ctrl+u")
-        await keys(seen, "sta")
-        await seen.press("tab")
-        await keys(seen, "f")
-        await seen.press("tab")
-        await seen.until_shows("state:failed", "4 of 20 runs")
-        await seen.press("ctrl+u", "p", "e", "tab", "tab")
-        await seen.until_shows("peak_gpu:  peak_host:")
+        await seen.press("slash", *"tag:", "tab", shows=("tag:keep", "1 of 20 runs"))
+        await seen.press("ctrl+u", *"sta", "tab", "f", "tab", shows=("state:failed", "4 of 20 runs"))
+        await seen.press("ctrl+u", "p", "e", "tab", "tab", shows="peak_gpu:  peak_host:")
 
 
 # --- the order ---
@@ -189,39 +165,27 @@ async def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(
     fill(conn, 60)
     async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
-        await seen.press("z")
-        await seen.until_shows("sort by which column or metric")
-        await seen.press("m", "r", "tab", "enter")
-        await seen.until_shows("mrr▼")
+        await seen.press("z", shows="sort by which column or metric")
+        await seen.press("m", "r", "tab", "enter", shows="mrr▼")
         await until_settled(seen)
         best = max(range(1, 61), key=lambda number: number * 37 % 1000)
         assert shown(seen)[0] == best
         assert f"{best * 37 % 1000 / 1000:.4f}" in seen.lines()[3]
-        await seen.press("z")
-        await keys(seen, "nosuch")
-        await seen.press("enter")
-        await seen.until_shows("cannot sort by 'nosuch'")
+        await seen.press("z", *"nosuch", "enter", shows="cannot sort by 'nosuch'")
         await until_settled(seen)
         assert "mrr▼" in seen.text
-        await seen.press("z")
-        await keys(seen, "peak")
-        await seen.press("enter")
-        await seen.until_shows("peak may be peak_gpu_mib, peak_host_mib: type one of them")
+        await seen.press("z", *"peak")
+        await seen.press("enter", shows="peak may be peak_gpu_mib, peak_host_mib: type one of them")
         assert "mrr▼" in seen.text
-        await seen.press("z")
-        await keys(seen, "took")
-        await seen.press("enter")
-        await seen.until_shows("took▼")
+        await seen.press("z", *"took", "enter", shows="took▼")
 
 
 async def test_six_keys_show_the_best_metric_of_the_week(home: Path, conn: Connection) -> None:
     for number, mrr in ((1, 0.1), (2, 0.5), (3, 0.9), (4, 0.3)):
         add(conn, number, mrr=mrr)
     conn.execute("UPDATE run SET submitted_at = submitted_at - 8 * 86400 WHERE id = 3")
-    async with open_screens(home, (100, 40)) as seen:
-        await seen.until_shows("RECENT")
-        await seen.press("h", "W", "z")
-        await seen.until_shows("sort by which column or metric?", "3 of 4 runs")
+    async with open_screens(home, (100, 40), shows="RECENT") as seen:
+        await seen.press("h", "W", "z", shows=("sort by which column or metric?", "3 of 4 runs"))
         await seen.press("m", "r", "enter")
         await seen.until(lambda: shown(seen) == [2, 4, 1], "the week's runs, best first")
         await seen.press("W")
@@ -231,30 +195,16 @@ async def test_six_keys_show_the_best_metric_of_the_week(home: Path, conn: Conne
 async def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Console) -> None:
     for label in ("here", "there"):
         run_cli("run", "exec", "--label", label, "--", "true")
-    async with open_screens(run_cli.home, (100, 40)) as seen:
-        await seen.until_shows("RECENT")
-        await seen.press("h")
-        await seen.until_shows("2 runs")
-        await seen.press("full_stop")
-        await seen.until_shows("no filter was used yet")
-        await seen.press("slash")
-        await seen.type("label:there")
-        await seen.press("enter")
-        await seen.until_shows("1 of 2 runs")
-        await seen.press("F")
-        await seen.until_shows("save label:there as")
-        await seen.type("far")
-        await seen.press("enter")
-        await seen.until_shows("saved as far")
-        await seen.press("escape", "h")
-        await seen.until_shows("2 runs")
-        await seen.press("F")
-        await seen.until_shows("drop the filter saved as")
-        await seen.type("far")
-        await seen.press("enter")
-        await seen.until_shows("far is dropped")
-        await seen.press("full_stop")
-        await seen.until_shows("1 of 2 runs")
+    async with open_screens(run_cli.home, (100, 40), shows="RECENT") as seen:
+        await seen.press("h", shows="2 runs")
+        await seen.press("full_stop", shows="no filter was used yet")
+        await seen.press("slash", *"label:there", "enter", shows="1 of 2 runs")
+        await seen.press("F", shows="save label:there as")
+        await seen.press(*"far", "enter", shows="saved as far")
+        await seen.press("escape", "h", shows="2 runs")
+        await seen.press("F", shows="drop the filter saved as")
+        await seen.press(*"far", "enter", shows="far is dropped")
+        await seen.press("full_stop", shows="1 of 2 runs")
     assert run_cli("runs", "--saved", "far").code == 2
 
 
@@ -262,13 +212,9 @@ async def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connect
     fill(conn, 20)
     async with open_screens(home, (120, 60)) as seen:
         await opened(seen)
-        await seen.press("slash")
-        await keys(seen, "nosuch>5")
-        await seen.press("enter")
+        await seen.press("slash", *"nosuch>5", "enter")
         await seen.until(lambda: "no run has a metric 'nosuch'" in seen.lines()[-1], "what is wrong")
-        await seen.press("slash", "ctrl+u")
-        await keys(seen, "took>1m")
-        await seen.press("enter")
+        await seen.press("slash", "ctrl+u", *"took>1m", "enter")
         assert "no run has a metric" not in seen.lines()[-1]
         await seen.until_shows(" of 20 runs")
         await until_settled(seen)

@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 from driving import Console
 from screen_driving import open_screens
-from screen_history import (
-    WAITS,
-    fill,
-    fill_in,
-    keys,
-    opened,
-    shown,
-    until_settled,
-)
+from screen_history import WAITS, fill, fill_in, opened, shown, until_settled
 
 from kgops.present.listing import Listing, strictly
 from storage import reports
@@ -26,21 +18,15 @@ async def test_marks_stay_whatever_is_shown(home: Path, conn: Connection) -> Non
     fill(conn, 20)
     async with open_screens(home, (80, 24)) as seen:
         await opened(seen)
-        await seen.press("space", "down", "space")
-        await seen.until_shows("2 marked")
+        await seen.press("space", "down", "space", shows="2 marked")
         assert [line for line in seen.lines() if line.startswith("●")] == [
             line for line in seen.lines() if line.startswith(("●     20", "●     18"))
         ]
-        await seen.press("slash")
-        await keys(seen, "state:failed")
-        await seen.press("enter")
+        await seen.press("slash", *"state:failed", "enter")
         await until_settled(seen)
-        await seen.press("asterisk")
-        await seen.until_shows("5 marked")  # 20 is a failed one
-        await seen.press("greater_than_sign", "asterisk")
-        await seen.until_shows("1 marked")
-        await seen.press("slash", "ctrl+u", "enter")
-        await seen.until_shows("20 runs")
+        await seen.press("asterisk", shows="5 marked")  # 20 is a failed one
+        await seen.press("greater_than_sign", "asterisk", shows="1 marked")
+        await seen.press("slash", "ctrl+u", "enter", shows="20 runs")
         assert [line.split()[1] for line in seen.lines() if line.startswith("●")] == ["18"]
 
 
@@ -51,16 +37,12 @@ async def test_before_a_deletion_runs_that_the_filter_hides_are_counted(
     fill(conn, 20)
     async with open_screens(home, size) as seen:
         await opened(seen)
-        await seen.press("space", "space", "space")
-        await seen.until_shows("3 marked")
-        await seen.press("slash")
-        await keys(seen, "state:failed")
-        await seen.press("enter")
+        await seen.press("space", "space", "space", shows="3 marked")
+        await seen.press("slash", *"state:failed", "enter")
         await until_settled(seen)
         here = len({20, 19, 18} & set(shown(seen)))
         assert here < 2
-        await seen.press("d")
-        await seen.until_shows(f"{3 - here} of them not shown here", "y yes")
+        await seen.press("d", shows=(f"{3 - here} of them not shown here", "y yes"))
         await seen.press("n")
         await seen.until_gone("not shown here")
 
@@ -74,17 +56,12 @@ async def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> N
     async with open_screens(run_cli.home) as seen:
         await opened(seen)
         await seen.until_shows("4 runs")
-        await seen.press("space", "space", "space")
-        await seen.until_shows("3 marked")
-        await seen.press("d")
-        await seen.until_shows("delete 2 runs and their folders (1 unfinished is kept)? This cannot be")
-        await seen.press("escape")
-        await seen.until_shows("4 runs", "spc mark")
+        await seen.press("space", "space", "space", shows="3 marked")
+        await seen.press("d", shows="delete 2 runs and their folders (1 unfinished is kept)? This cannot be")
+        await seen.press("escape", shows=("4 runs", "spc mark"))
         assert all(folder.exists() for folder in folders.values())
-        await seen.press("d")
-        await seen.until_shows("This cannot be undone")
-        await seen.press("y")
-        await seen.until_shows("2 runs deleted")
+        await seen.press("d", shows="This cannot be undone")
+        await seen.press("y", shows="2 runs deleted")
         await seen.until_shows("1 marked", "2 runs")
         assert [folder.exists() for folder in folders.values()] == [True, False, False]
         assert shown(seen) == [4, 1]
@@ -93,8 +70,7 @@ async def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> N
         await seen.press("y")
         await seen.until(lambda: 1 not in shown(seen), "run 1 to go")
         assert shown(seen) == [4]
-        await seen.press("d")
-        await seen.until_shows("stop unfinished runs first")
+        await seen.press("d", shows="stop unfinished runs first")
     assert run_cli.running(going)
 
 
@@ -102,24 +78,15 @@ async def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: C
     fill(conn, 30)
     async with open_screens(home, (130, 30)) as seen:
         await opened(seen)
-        await seen.press("slash")
-        await keys(seen, "state:failed")
-        await seen.press("enter")
-        await seen.until_shows("6 of 30 runs")
-        await seen.press("asterisk", "t")
-        await seen.until_shows("tags of the 6 marked runs")
-        await keys(seen, "paper old")
-        await seen.press("enter")
-        await seen.until_shows("changed the tags of 6 runs")
-        await seen.press("t")
-        await keys(seen, "-old")
-        await seen.press("enter")
+        await seen.press("slash", *"state:failed", "enter", shows="6 of 30 runs")
+        await seen.press("asterisk", "t", shows="tags of the 6 marked runs")
+        await seen.press(*"paper old", "enter", shows="changed the tags of 6 runs")
+        await seen.press("t", *"-old", "enter")
         await seen.until(lambda: "old" not in reports.tags(conn, 5), "a tag to go")
         tagged = [number for number in range(1, 31) if reports.tags(conn, number)]
         assert tagged == [5, 10, 15, 20, 25, 30]
         assert {tag for number in tagged for tag in reports.tags(conn, number)} == {"paper"}
-        await seen.press("t")
-        await seen.until_shows("tags of the 6 marked runs")
+        await seen.press("t", shows="tags of the 6 marked runs")
         await fill_in(seen, "fine " + "x" * 999)
         await seen.until_shows("is not a valid tag")
         assert reports.tags(conn, 5) == ["paper"]
@@ -140,25 +107,20 @@ async def test_what_is_shown_or_marked_is_written_to_a_new_file(
 
     async with open_screens(home, (150, 30)) as seen:
         await opened(seen)
-        await seen.press("slash")
-        await keys(seen, "mrr>0.2")
-        await seen.press("enter", "greater_than_sign", "greater_than_sign")
+        await seen.press("slash", *"mrr>0.2", "enter", "greater_than_sign", "greater_than_sign")
         await until_settled(seen)
-        await seen.press("w")
-        await seen.until_shows(" shown runs to which", f".{ending}")
+        await seen.press("w", shows=(" shown runs to which", f".{ending}"))
         await fill_in(seen, str(path))
         await seen.until_shows(f"written to {path}")
         by_hand = Listing(conn)
         by_hand.show(strictly("mrr>0.2"))
         assert sorted(numbers()) == sorted(by_hand.numbers)
         assert "mrr" in path.read_text()
-        await seen.press("w")
-        await seen.until_shows("shown runs to which")
+        await seen.press("w", shows="shown runs to which")
         await fill_in(seen, str(path))
         await seen.until_shows("already exists")
         path.unlink()
-        await seen.press("space", "space", "w")
-        await seen.until_shows("write the 2 marked runs")
+        await seen.press("space", "space", "w", shows="write the 2 marked runs")
         await fill_in(seen, str(path))
         await seen.until_shows("2 runs written to")
         assert len(numbers()) == 2
@@ -172,19 +134,14 @@ async def test_marks_of_runs_deleted_elsewhere_are_forgotten(run_cli: Console, e
     async with open_screens(run_cli.home, (150, 30)) as seen:
         await opened(seen)
         await seen.until_shows("4 runs")
-        await seen.press("space", "space", "space")
-        await seen.until_shows("3 marked")
+        await seen.press("space", "space", "space", shows="3 marked")
         assert run_cli("delete", "4", "--yes").code == 0
         await seen.until_shows("2 marked", "3 runs")
-        await seen.press("p")
-        await seen.until_shows("paused")
+        await seen.press("p", shows="paused")
         assert run_cli("delete", "3", "--yes").code == 0
-        await seen.press("w")
-        await seen.until_shows("write the 2 marked runs")
+        await seen.press("w", shows="write the 2 marked runs")
         await fill_in(seen, str(path))
         await seen.until_shows("1 run written to")
-        await seen.press("p")
-        await seen.until_shows("1 marked", "2 runs")
-        await seen.press("equals_sign")
-        await seen.until_shows("mark 2 to 8 runs")
+        await seen.press("p", shows=("1 marked", "2 runs"))
+        await seen.press("equals_sign", shows="mark 2 to 8 runs")
     assert path.read_text().count("succeeded") == 1

@@ -36,20 +36,16 @@ NO_KGOPS = "#!/bin/sh\nexit 127\n"
 
 async def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
     for name in ("lab1", "lab2"):
-        lab.add(name, ONE)
-        lab.there(name)("run", "exec", "--label", f"of {name}", "--", "true")
-    async with open_screens(lab.console.home) as seen:
-        await seen.until_shows("No runs yet")
-        await seen.press("H")
-        await seen.until_shows("2 of 2 answer", "of lab1", "of lab2")
+        lab.add(name, ONE)("run", "exec", "--label", f"of {name}", "--", "true")
+    async with open_screens(lab.console.home, shows="No runs yet") as seen:
+        await seen.press("H", shows=("2 of 2 answer", "of lab1", "of lab2"))
         lines = seen.lines()
         of_gpus = [line.split()[0] for line in lines if line.startswith(("lab1", "lab2", "  0 Tesla T4"))]
         assert of_gpus[:4] == ["lab1", "0", "lab2", "0"]
         assert "7,000/14,909" in seen.text
         runs = [line.split()[:5] for line in lines if " of lab" in line]
         assert sorted(runs) == [[name, "1", "exec", "✓", "succeeded"] for name in ("lab1", "lab2")]
-        await seen.press("escape")
-        await seen.until_shows("No runs yet")
+        await seen.press("escape", shows="No runs yet")
 
 
 def point_at(seen: Seen, host: str, run: int) -> None:
@@ -57,25 +53,20 @@ def point_at(seen: Seen, host: str, run: int) -> None:
 
 
 async def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) -> None:
-    lab.add("lab1")
-    there = lab.there("lab1")
+    there = lab.add("lab1")
     number = there.detach("sleep", "1000", flags=("--label", "long"))
     there.running(number)
     async with open_screens(lab.console.home) as seen:
-        await seen.press("H")
-        await seen.until_shows("1 of 1 answer", "long", "running")
+        await seen.press("H", shows=("1 of 1 answer", "long", "running"))
         point_at(seen, "lab1", number)
-        await seen.press("s")
-        await seen.until_shows(f"stop run lab1:{number} (long)?")
+        await seen.press("s", shows=f"stop run lab1:{number} (long)?")
         await seen.press("n")
         await seen.until_gone("(long)?")
         assert there.running(number)
-        await seen.press("s", "y")
-        await seen.until_shows(f"asked run lab1:{number} to stop")
+        await seen.press("s", "y", shows=f"asked run lab1:{number} to stop")
         await seen.until_shows("cancelled")
         point_at(seen, "lab1", number)
-        await seen.press("a", "y")
-        await seen.until_shows(f"started run lab1:{number + 1} with the job of run lab1:{number}")
+        await seen.press("a", "y", shows=f"started run lab1:{number + 1} with the job of run lab1:{number}")
         there.running(number + 1)
 
 
@@ -93,8 +84,7 @@ async def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
     lab.add("hangs", program=HANGS)
     lab.add("bare", program=NO_KGOPS)
     async with open_screens(lab.console.home) as seen:
-        await seen.press("H")
-        await seen.until_shows("1 of 3 answer", "hangs  connecting …", "bare  does not answer: ")
+        await seen.press("H", shows=("1 of 3 answer", "hangs  connecting …", "bare  does not answer: "))
         body = seen.app.screen.query_one("#body", Lines)
         tones = tones_of(body)
         assert "text" in tones
@@ -104,20 +94,16 @@ async def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
         tones = tones_of(body)
         assert tones == {"dim"}
         assert "7,000/14,909" in seen.text
-        await seen.press("end", "home", "question_mark")
-        await seen.until_shows("KEYS HERE", "Try hosts that do not answer")
-        await seen.press("escape", "R")
-        await seen.until_shows("1 of 3 answer")
+        await seen.press("end", "home", "question_mark", shows=("KEYS HERE", "Try hosts that do not answer"))
+        await seen.press("escape", "R", shows="1 of 3 answer")
 
 
 async def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> None:
     lab.add("lab1", ONE)
     async with open_screens(lab.console.home) as seen:
-        await seen.press("H")
-        await seen.until_shows("1 of 1 answer", "7,000/14,909")
+        await seen.press("H", shows=("1 of 1 answer", "7,000/14,909"))
         seen.app.screen.query_one("#body", Lines).point_at(("gpu", "lab1", "0"))
-        await seen.press("enter")
-        await seen.until_shows("user", "command")
+        await seen.press("enter", shows=("user", "command"))
         (listed,) = (line.split() for line in seen.lines() if f" {os.getpid()} " in line)
         assert listed[1:3] == [getpass.getuser(), "6,900"]
         await seen.press("enter")
@@ -125,8 +111,7 @@ async def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> 
 
 
 async def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(lab: Lab) -> None:
-    lab.add("lab1", ONE)
-    there = lab.there("lab1")
+    there = lab.add("lab1", ONE)
     for _ in range(2):
         assert there("run", "exec", "--label", "bad", "--", "sh", "-c", "exit 3").code == 1
     there.detach(
@@ -134,15 +119,13 @@ async def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for
     )
     number = there.detach("true", flags=("--label", "waits", "--gpu", "0"), env=lab.driver("lab1"))
     async with open_screens(lab.console.home, (124, 40)) as seen:
-        await seen.press("H")
-        await seen.until_shows("! run 2: failed", "(and 1 more)", "waits  (waits for ")
+        await seen.press("H", shows=("! run 2: failed", "(and 1 more)", "waits  (waits for "))
         (row,) = (line for line in seen.lines() if line.split()[:2] == ["lab1", str(number)])
         assert "queued" in row
 
 
 async def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) -> None:
-    lab.add("lab1")
-    there = lab.there("lab1")
+    there = lab.add("lab1")
     number = there.detach("sleep", "1000", flags=("--label", "long"))
     there.running(number)
     os.kill(there.show(number)["attempt"][0]["supervisor_pid"], signal.SIGKILL)
@@ -151,8 +134,7 @@ async def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab:
     checked = lab.kgops("hosts", "check")
     assert "states of runs may be outdated" in checked.out
     async with open_screens(lab.console.home) as seen:
-        await seen.press("H")
-        await seen.until_shows("states of runs may be outdated", "? running")
+        await seen.press("H", shows=("states of runs may be outdated", "? running"))
         await seen.press("R")
         await seen.until_gone("may be outdated")
         await seen.until_shows("› running")
@@ -190,15 +172,13 @@ while not os.path.exists(sys.argv[1] + "2"): time.sleep(0.05)
 
 
 async def open_run(seen: Seen, number: int, label: str) -> None:
-    await seen.press("H")
-    await seen.until_shows("1 of 1 answer", label)
+    await seen.press("H", shows=("1 of 1 answer", label))
     point_at(seen, "lab1", number)
     await seen.press("enter")
 
 
 async def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(lab: Lab) -> None:
-    lab.add("lab1")
-    there, flag = lab.there("lab1"), lab.folder / "on"
+    there, flag = lab.add("lab1"), lab.folder / "on"
     patterns = ("--metric-regex", r"loss (?P<loss>[0-9.]+) step (?P<step>[0-9]+)")
     number = there.detach(
         sys.executable, "-c", WRITES, str(flag), flags=("--label", "far", "--tag", "paper", *patterns)
@@ -215,15 +195,13 @@ async def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_follo
         await seen.until_shows("said later", "0.2500")
         flag.with_name("on2").touch()
         await seen.until_shows("succeeded")
-        await seen.press("escape")
-        await seen.until_shows("1 of 1 answer")
+        await seen.press("escape", shows="1 of 1 answer")
 
 
 async def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab.add("lab1")
-    there, flag = lab.there("lab1"), lab.folder / "on"
+    there, flag = lab.add("lab1"), lab.folder / "on"
     number = there.detach(sys.executable, "-c", WRITES, str(flag), flags=("--label", "far"))
     there.running(number)
     add, inside, gate = LogCopy.add, threading.Event(), threading.Event()
@@ -254,9 +232,7 @@ async def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
 
 
 async def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> None:
-    lab.add("lab1")
-    done = lab.there("lab1")("run", "exec", "--label", "long", "--", "seq", "-f", "line %.0f", "200000")
-    assert done.code == 0, done.err
+    lab.add("lab1").must("run", "exec", "--label", "long", "--", "seq", "-f", "line %.0f", "200000")
     async with open_screens(lab.console.home) as seen:
         await open_run(seen, 1, "long")
         await seen.until_shows("line 200000", "MiB of earlier lines")
@@ -265,28 +241,24 @@ async def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: La
         await seen.press("slash", *["backspace"] * 5, "enter")
         await seen.until_gone(", not searched")
         for count in ("110,065 lines", "200,000 lines"):
-            await seen.press("home")
-            await seen.until_shows(count)
+            await seen.press("home", shows=count)
         await seen.press("home")
         await seen.until(lambda: "line 1" in [line.strip() for line in seen.lines()], "the first line")
         assert "earlier lines" not in seen.text
-        await seen.press("end")
-        await seen.until_shows("line 200000", "of 200,000 lines")
+        await seen.press("end", shows=("line 200000", "of 200,000 lines"))
 
 
 async def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kgops.hosts.watch._SILENT_S", 3.0)
-    lab.add("lab1")
-    there = lab.there("lab1")
+    there = lab.add("lab1")
     number = there.detach("sh", "-c", "echo hello; sleep 1000", flags=("--label", "long"))
     there.running(number)
     async with open_screens(lab.console.home) as seen:
         await open_run(seen, number, "long")
         await seen.until_shows("hello", "Record")
-        await seen.press("shift+tab")
-        await seen.until_shows("ARTIFACTS")
+        await seen.press("shift+tab", shows="ARTIFACTS")
         stopped = lab.feeds("lab1")
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
@@ -325,36 +297,29 @@ exec sleep 1000
     async with open_screens(lab.console.home) as seen:
         await open_run(seen, 3, "odd")
         await seen.until_shows("what it says of the run cannot be read")
-        await seen.press("escape")
-        await seen.until_shows("1 of 1 answer")
+        await seen.press("escape", shows="1 of 1 answer")
 
 
 async def test_n_on_the_hosts_screen_starts_a_job_on_the_host_under_the_cursor(lab: Lab) -> None:
     lab.add("lab1")
     lab.add("lab2")
     async with open_screens(lab.console.home, (160, 50)) as seen:
-        await seen.press("H")
-        await seen.until_shows("2 of 2 answer", "n new run")
+        await seen.press("H", shows=("2 of 2 answer", "n new run"))
         seen.app.screen.query_one("#body", Lines).point_at(("host", "lab2"))
-        await seen.press("n")
-        await seen.until_shows("lab2 plans it when it starts", "--host lab2")
+        await seen.press("n", shows=("lab2 plans it when it starts", "--host lab2"))
         assert seen.row_of("where").split()[1] == "lab2"
         await seen.go_to("where")
-        await seen.press("backspace")
-        await seen.until_shows("to spare")
+        await seen.press("backspace", shows="to spare")
         assert "this machine" in seen.row_of("where")
         await turn(seen, "where", "lab2")
         await write(seen, "num_epochs", "1")
         await write(seen, "embedding_dim", "16")
         await seen.until_shows("--host lab2")
-        await seen.press("y")
-        await seen.until_shows("sent to the terminal: ")
-        await seen.press("x")
-        await seen.until_shows("start it on lab2?")
+        await seen.press("y", shows="sent to the terminal: ")
+        await seen.press("x", shows="start it on lab2?")
         await seen.press("y")
         await seen.until(lambda: isinstance(seen.app.screen, HostRun), "the run's screen")
         await seen.until_shows("lab2:1 ", "started run lab2:1")
-        dry = lab.kgops(*shlex.split(seen.app.clipboard)[1:], "--dry-run", "--json")
-        assert dry.code == 0, dry.err
+        lab.must(*shlex.split(seen.app.clipboard)[1:], "--dry-run", "--json")
     assert lab.there("lab2").ended(1).state == "succeeded"
     assert lab.there("lab1")("runs", "--json").json() == []

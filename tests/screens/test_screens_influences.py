@@ -40,8 +40,7 @@ def traced(conn: Connection, dataset: str = "nations") -> None:
 
 async def opened(seen: Seen) -> None:
     await seen.until_shows("RECENT")
-    await seen.press("i")
-    await seen.until_shows("TEST TRIPLES", "against│for", "+0.75")
+    await seen.press("i", shows=("TEST TRIPLES", "against│for", "+0.75"))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -77,27 +76,20 @@ async def test_keys_show_one_side_one_relation_what_has_certain_words_or_another
         await opened(seen)
         await seen.press("o")
         await seen.until_gone("-0.5")
-        await seen.press("o")
-        await seen.until_shows("1 of 3: opponents")
-        await seen.press("o", "v")
-        await seen.until_shows("1 of 3: proponents and opponents, relation embassy")
-        await seen.press("v", "v", "v", "slash")
-        await seen.until_shows("esc cancels")
-        await seen.press(*"myanmar", "enter")
-        await seen.until_shows("1 of 3: proponents and opponents, with myanmar")
+        await seen.press("o", shows="1 of 3: opponents")
+        await seen.press("o", "v", shows="1 of 3: proponents and opponents, relation embassy")
+        await seen.press("v", "v", "v", "slash", shows="esc cancels")
+        await seen.press(*"myanmar", "enter", shows="1 of 3: proponents and opponents, with myanmar")
         assert "+0.25" not in seen.text
-        await seen.press("down")
-        await seen.until_shows("NO INFLUENCES", "atlantis is not in the training triples")
+        await seen.press("down", shows=("NO INFLUENCES", "atlantis is not in the training triples"))
 
 
 async def test_a_run_is_followed_until_it_ends(run_cli: Console, conn: Connection) -> None:
     script = "while [ ! -e gate ]; do sleep 0.05; done"
     number = run_cli.detach("sh", "-c", script)
     run_cli.running(number)
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("1 exec")
-        await seen.press("i")
-        await seen.until_shows("no TracIn run yet")
+    async with open_screens(run_cli.home, shows="1 exec") as seen:
+        await seen.press("i", shows="no TracIn run yet")
         conn.execute("UPDATE run SET workload = 'tracin' WHERE id = ?", (number,))
         await seen.until_shows("influences of 1 tracin", "running", "no test triple is done yet")
         triple = "burma", "ngo", "indonesia"

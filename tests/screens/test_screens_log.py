@@ -15,8 +15,7 @@ HEBREW = "\u05e9\u05dc\u05d5\u05dd"
 
 def with_log(console: Console, text: str | bytes) -> None:
     """A run that has ended and left this log."""
-    done = console("run", "exec", "--", "true")
-    assert done.code == 0, done.err
+    console.must("run", "exec", "--", "true")
     raw = text if isinstance(text, bytes) else text.encode()
     (console.folder(1) / "worker.log").write_bytes(raw)
 
@@ -24,16 +23,14 @@ def with_log(console: Console, text: str | bytes) -> None:
 async def open_log(seen: Seen) -> None:
     """Its run's page, with all the room for the log."""
     await seen.until(lambda: "RECENT" in seen.text or " running · " in seen.text, "runs")
-    await seen.press("enter")
-    await seen.until_shows("LOG")
+    await seen.press("enter", shows="LOG")
     await seen.press("l")
     await seen.until(lambda: seen.app.screen.query_one(RunLog).has_class("alone"), "room")
 
 
 async def search(seen: Seen, text: str) -> None:
-    await seen.press("slash")
-    await seen.until_shows("search the log for")
-    await seen.pilot.press(*[{" ": "space", "/": "slash"}.get(char, char) for char in text], "enter")
+    await seen.press("slash", shows="search the log for")
+    await seen.press(*text, "enter")
     await seen.until_gone("search the log for")
 
 
@@ -60,10 +57,8 @@ async def test_it_shows_the_end_and_grows_with_the_run_until_somebody_goes_up(ru
         run_cli.ended(1)
         await seen.until_shows("✓ succeeded", "of 1,001 lines")
         assert "after the gate" not in seen.text
-        await seen.press("end")
-        await seen.until_shows("after the gate")
-        await seen.press("home")
-        await seen.until_shows("line 1\nline 2\n", "1 to ")
+        await seen.press("end", shows="after the gate")
+        await seen.press("home", shows=("line 1\nline 2\n", "1 to "))
 
 
 async def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cli: Console) -> None:
@@ -106,13 +101,11 @@ async def test_from_the_errors_alone_back_to_all_lines_one_stands_where_the_erro
         await seen.until_shows("step 399")
         await seen.press("L")
         await seen.until_shows("only warnings and errors", "UserWarning: slow\nValueError: no\nerror again")
-        await seen.press("L")
-        await seen.until_shows("only errors", "ValueError: no\nerror again")
+        await seen.press("L", shows=("only errors", "ValueError: no\nerror again"))
         await seen.until_gone("UserWarning")
         await seen.press("left_square_bracket", "left_square_bracket")
         await seen.until(lambda: marked(seen) == 300, "the first error")
-        await seen.press("L")
-        await seen.until_shows("step 299\nValueError: no\nstep 301")
+        await seen.press("L", shows="step 299\nValueError: no\nstep 301")
         assert marked(seen) == 300
         await seen.press("left_square_bracket")  # without a search: what sounds bad
         await seen.until_shows("UserWarning: slow")

@@ -10,8 +10,7 @@ from screens.new_run import NewRun
 
 
 async def opened(seen: Seen) -> NewRun:
-    await seen.press("n")
-    await seen.until_shows("PLAN", "kgops train")
+    await seen.press("n", shows=("PLAN", "kgops train"))
     screen = seen.app.screen
     assert isinstance(screen, NewRun)
     return screen
@@ -21,9 +20,7 @@ async def write(seen: Seen, key: str, text: str) -> None:
     await seen.go_to(key)
     await seen.press("enter")
     await seen.until_typing()
-    for char in ("ctrl+u", *text):
-        await seen.press({" ": "space", "/": "slash", ".": "full_stop", "-": "minus"}.get(char, char))
-    await seen.press("enter")
+    await seen.press("ctrl+u", *text, "enter")
     await seen.until_typed()
 
 
@@ -52,14 +49,11 @@ async def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) 
         assert "nations" in seen.row_of("data")
         assert "to spare" in seen.row_of("PLAN")
         await seen.go_to("batch_size")
-        await seen.press("right")
-        await seen.until_shows("kgops train --dataset nations --batch-size 512")
+        await seen.press("right", shows="kgops train --dataset nations --batch-size 512")
         await seen.press("backspace")
         await seen.until(lambda: "--batch-size" not in seen.text, "the option to be left alone again")
-        await seen.press("e", *"many", "enter")
-        await seen.until_shows("batch_size: ")  # what is wrong with it
-        await seen.press("e", *"48", "enter")
-        await seen.until_shows("kgops train --dataset nations --batch-size 48")
+        await seen.press("e", *"many", "enter", shows="batch_size: ")  # what is wrong with it
+        await seen.press("e", *"48", "enter", shows="kgops train --dataset nations --batch-size 48")
 
 
 async def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_started(
@@ -79,8 +73,7 @@ async def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_nev
             await seen.until(lambda: "this machine has no t4" in seen.lines()[-1], "why it cannot start")
             assert "start this run" not in seen.text
             await seen.press("down", "up")
-        await seen.press("y")
-        await seen.until_shows("sent to the terminal: kgops suggest")
+        await seen.press("y", shows="sent to the terminal: kgops suggest")
         words = shlex.split(seen.app.clipboard)
         assert words[:2] == ["kgops", "suggest"] and words[-2:] == ["--gpu", "t4"]
         planned = run_cli(*words[1:])
@@ -95,8 +88,7 @@ async def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second
         await write(seen, "embedding_dim", "40000")
         await seen.until_shows("does not fit")
         await seen.until_shows("no option makes it fit")
-        await seen.press("x")
-        await seen.until_shows("needs about", "which has")
+        await seen.press("x", shows=("needs about", "which has"))
         assert run_cli.run(1) is None
 
 
@@ -107,15 +99,12 @@ async def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> No
         await seen.until_shows("command: the command is missing")
         await write(seen, "command", "echo hello")
         await seen.until_shows("-- echo hello")
-        await seen.press("x")
-        await seen.until_shows("start this run?")
+        await seen.press("x", shows="start this run?")
         await seen.press("escape")
         await seen.until_gone("start this run?")
         assert run_cli.run(1) is None
-        await seen.press("x", "enter")
-        await seen.until_shows("1 exec", "succeeded")
-        await seen.press("escape")
-        await seen.until_shows("RECENT")
+        await seen.press("x", "enter", shows=("1 exec", "succeeded"))
+        await seen.press("escape", shows="RECENT")
     assert run_cli.ended(1).state == "succeeded"
 
 
@@ -130,8 +119,7 @@ async def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
         await seen.press("x")
         await seen.until(lambda: "must be at least 1" in seen.lines()[-1], "why it cannot start")
         assert "start this run" not in seen.text
-        await seen.press("backspace")
-        await seen.until_shows("to spare")
+        await seen.press("backspace", shows="to spare")
     assert run_cli.run(1) is None
 
 
@@ -143,27 +131,9 @@ async def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tm
         await seen.go_to("data")
         await seen.press("enter")
         await seen.until_typing()
-        await seen.press("ctrl+u")
-        for char in f"{tmp_path}/graphs/r":
-            await seen.press({"/": "slash", "-": "minus", "_": "underscore"}.get(char, char))
-        await seen.press("tab")
-        await seen.until_shows("graphs/robokop/", "graphs/robots/")
-        await seen.press("k", "tab", "enter")
-        await seen.until_shows(f"--train {folder}/train.txt", "to spare")
-
-
-async def test_data_of_earlier_runs_come_first_and_runs_can_be_traced(
-    run_cli: Console, tmp_path: Path
-) -> None:
-    folder = a_graph(tmp_path / "mine")
-    train = ("run", "train", "--train", folder / "train.txt", "--num-epochs", "1", "--embedding-dim", "16")
-    run_cli(*train, "--embedding-height", "4", "--embedding-width", "4", "--checkpoint-frequency", "1")
-    async with open_screens(run_cli.home, (200, 40)) as seen:
-        await opened(seen)
-        assert str(folder) in seen.row_of("data")
-        await seen.until_shows("time: ", "from 1 run here")
-        await turn(seen, "workload", "tracin")
-        await seen.until_shows("kgops tracin --run 1")
+        typed = f"{tmp_path}/graphs/r"
+        await seen.press("ctrl+u", *typed, "tab", shows=("graphs/robokop/", "graphs/robots/"))
+        await seen.press("k", "tab", "enter", shows=(f"--train {folder}/train.txt", "to spare"))
 
 
 async def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""What a new run can set: values as their options are declared, a pipeline by a job file that really works, filtering
-with what it leaves counted meanwhile, a regression as on the command line; and its plan, which is that of `suggest`."""
+"""What a new run can set: values as their options are declared, a pipeline by a job file that really works, filtering,
+a regression as on the command line; and its plan, which is that of `suggest`."""
 
 import shlex
 from pathlib import Path
@@ -32,8 +32,7 @@ async def test_rate_seed_model_and_label_are_in_the_command_and_in_its_job(run_c
         await turn(seen, "model", "TransE")
         await turn(seen, "optimizer", "adagrad")
         await seen.until_shows("--optimizer adagrad", "--label 'a try of mine'", "no memory estimate")
-        await seen.press("y")
-        await seen.until_shows("sent to the terminal: ")
+        await seen.press("y", shows="sent to the terminal: ")
         words = shlex.split(seen.app.clipboard)
         job = run_cli(*words[1:], "--dry-run", "--json").json()["job"]
         assert job["label"] == "a try of mine"
@@ -84,11 +83,9 @@ async def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cl
         await write(seen, "max_triples", "2")
         await write(seen, "label", "both")
         await seen.go_to("block")
-        await seen.press("left")
-        await seen.until_shows("to spare", "kgops run ", "y writes this job file")
+        await seen.press("left", shows=("to spare", "kgops run ", "y writes this job file"))
         assert not (run_cli.home / "jobs").exists()
-        await seen.press("y")
-        await seen.until_shows("sent to the terminal: kgops run ")
+        await seen.press("y", shows="sent to the terminal: kgops run ")
         words = shlex.split(seen.app.clipboard)
         job = run_cli(*words[1:], "--dry-run", "--json").json()["job"]
         assert job["label"] == "both"
@@ -144,24 +141,6 @@ def test_a_field_of_filtering_turns_it_on(fields: dict[str, str], settings: dict
     assert {**settings, **pipeline.settings["tracin"]} == pipeline.settings["tracin"] | settings
 
 
-async def test_counts_stand_beside_the_fields_and_the_command_has_their_flags(run_cli: Console) -> None:
-    train = ("run", "train", "--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "16")
-    assert run_cli(*train, "--embedding-height", "4", "--embedding-width", "4").code == 0
-    async with open_screens(run_cli.home, (250, 40)) as seen:  # wide, so that no sentence is wrapped
-        await opened(seen)
-        await turn(seen, "workload", "tracin")
-        await write(seen, "test_triple", "usa, embassy, china")
-        await seen.until_shows("1: ", " · 2: ", "of 1,592 left")
-        await seen.go_to("n_hops")
-        await seen.press("right")
-        await seen.until_shows("of 1,592 left, about", "filtering 1 hop (asked): ", "--n-hops 1")
-        await seen.go_to("max_total_path_length")
-        await seen.press("right", "right")
-        await seen.until_shows("1 hop, paths of up to 3 edges (asked): ", "--path-filtering")
-        await turn(seen, "strict", "paths")
-        await seen.until_shows("--strict-path-filtering")
-
-
 # --- a regression ---
 
 
@@ -200,8 +179,7 @@ def test_without_flights_there_is_a_plan_and_no_start(home: Path, conn: Connecti
 
 async def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: Path) -> None:
     async with open_screens(run_cli.home, (200, 60)) as seen:
-        await seen.press("n")
-        await seen.until_shows("PLAN", "kgops train")
+        await seen.press("n", shows=("PLAN", "kgops train"))
         await turn(seen, "workload", "regress")
         await turn(seen, "config", "colab_optimized")
         await seen.until_shows("PLAN  flights: the folder of flights is missing")

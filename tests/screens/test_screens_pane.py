@@ -26,26 +26,26 @@ def add(home: Path, conn: Connection, number: int, *, state: str = "succeeded") 
     (home / "runs" / folder).mkdir(parents=True)
     (home / "runs" / folder / "worker.log").write_text(f"begun\nlast \x1b[31mline of {number}\n")
     job = {"workload": "train", "train": {"num_epochs": 7 + number}}
-    plan: dict[str, object] = {"choices": []}
     label = f"a label of run {number} that is rather long"
-    records.add(
-        conn,
-        number,
-        workload="train",
-        label=label,
-        folder=folder,
-        profile="t4",
-        submitted_at=at,
-        job=job,
-        plan=plan,
-    )
-    conn.execute("UPDATE run SET started_at = ? WHERE id = ?", (at, number))
-    series.append(conn, number, [series.Point("loss", n, 1 / n + number, at + n) for n in range(1, 30)])
-    chosen = Option(1, "precision", "rounding", "fp16", "fp16", None, "profile t4")
-    changed = Option(1, "compile", "rounding", "default", "off", "capability 6.1 < 7.0", "profile t4")
-    reports.write_options(conn, number, [chosen, changed])
-    reason = None if state == "succeeded" else WHY
-    runs.end(conn, number, state=state, reason=reason, exit_code=0, ended_at=at + 60)
+    with transaction(conn):
+        records.add(
+            conn,
+            number,
+            workload="train",
+            label=label,
+            folder=folder,
+            profile="t4",
+            submitted_at=at,
+            job=job,
+            plan={"choices": []},
+        )
+        conn.execute("UPDATE run SET started_at = ? WHERE id = ?", (at, number))
+        series.append(conn, number, [series.Point("loss", n, 1 / n + number, at + n) for n in range(1, 30)])
+        chosen = Option(1, "precision", "rounding", "fp16", "fp16", None, "profile t4")
+        changed = Option(1, "compile", "rounding", "default", "off", "capability 6.1 < 7.0", "profile t4")
+        reports.write_options(conn, number, [chosen, changed])
+        reason = None if state == "succeeded" else WHY
+        runs.end(conn, number, state=state, reason=reason, exit_code=0, ended_at=at + 60)
 
 
 def pane(seen: Seen) -> str:
@@ -61,11 +61,9 @@ async def until_pane_shows(seen: Seen, *texts: str) -> None:
 
 
 async def test_from_160_columns_history_shows_the_run_under_the_cursor(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(home, conn, 1, state="failed")
-        add(home, conn, 2)
-    async with open_screens(home, WIDE) as seen:
-        await seen.until_shows("RECENT")
+    add(home, conn, 1, state="failed")
+    add(home, conn, 2)
+    async with open_screens(home, WIDE, shows="RECENT") as seen:
         await seen.press("h")
         await until_pane_shows(seen, "2 train a label", "✓ succeeded", "loss", "num_epochs", "line of 2")
         assert "\x1b" not in seen.text
@@ -82,10 +80,8 @@ async def test_from_160_columns_history_shows_the_run_under_the_cursor(home: Pat
 
 
 async def test_the_dashboard_has_the_pane_too_and_follows_a_resize(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(home, conn, 1)
-    async with open_screens(home, WIDE) as seen:
-        await seen.until_shows("RECENT")
+    add(home, conn, 1)
+    async with open_screens(home, WIDE, shows="RECENT") as seen:
         await until_pane_shows(seen, "1 train a label", "num_epochs", "line of 1")
         await seen.pilot.resize_terminal(120, 40)
         await seen.until_gone("line of 1")
@@ -114,8 +110,7 @@ def test_the_pane_shows_the_gpu_under_the_cursor_and_the_list_all_processes(
     home: Path, conn: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(cuda_build(tmp_path / "build")))  # else an alert has the cursor
-    with transaction(conn):
-        add(home, conn, 1)
+    add(home, conn, 1)
     me, mine = os.getpid(), pwd.getpwuid(os.getuid()).pw_name
     standin = StandIn(tmp_path)
     standin.show(Machine((t4("GPU-a", used_mib=7_000, processes=((me, 6_900),)), t4("GPU-b"))))
@@ -129,8 +124,7 @@ async def test_the_log_in_the_pane_goes_on_with_the_run(run_cli: Console) -> Non
     script = f"echo first; {waits.format('gate')} echo second; {waits.format('end')}"
     going = run_cli.detach("sh", "-c", script)
     run_cli.running(going)
-    async with open_screens(run_cli.home, WIDE) as seen:
-        await seen.until_shows("RUNNING")
+    async with open_screens(run_cli.home, WIDE, shows="RUNNING") as seen:
         await until_pane_shows(seen, "first", "running")
         (run_cli.cwd / "gate").touch()
         await until_pane_shows(seen, "first", "second")

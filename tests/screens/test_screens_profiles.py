@@ -12,8 +12,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def opened(seen: Seen) -> None:
-    await seen.press("f")
-    await seen.until_shows("PROFILE", "any machine")
+    await seen.press("f", shows=("PROFILE", "any machine"))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -32,13 +31,11 @@ async def test_a_copy_is_written_once_and_is_in_the_list(home: Path, tmp_path: P
     async with open_screens(home) as seen:
         await opened(seen)
         await seen.go_to("a10")
-        await seen.press("e")
-        await seen.until_shows("my-a10.toml")
+        await seen.press("e", shows="my-a10.toml")
         await seen.until(lambda: (tmp_path / "my-a10.toml").exists(), "the copy")
         (tmp_path / "my-a10.toml").write_text("# mine\n")
         await seen.go_to("a10")
-        await seen.press("e")
-        await seen.until_shows("already exists")
+        await seen.press("e", shows="already exists")
         assert (tmp_path / "my-a10.toml").read_text() == "# mine\n"
 
 

@@ -21,8 +21,7 @@ def emit(event: str) -> str:
 async def open_newest(seen: Seen, page: int = 0) -> None:
     """Its curves, memory, options, log or record."""
     await seen.until(lambda: "RECENT" in seen.text or " running · " in seen.text, "runs")
-    await seen.press("enter")
-    await seen.until_shows("Record")
+    await seen.press("enter", shows="Record")
     await seen.press(*["tab"] * page)
 
 
@@ -103,18 +102,12 @@ async def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
     run_cli.running(run_cli.detach("sh", "-c", "exec sleep 60"))
     async with open_screens(run_cli.home, (80, 24)) as seen:
         await open_newest(seen)
-        await seen.press("s")
-        await seen.until_shows("y yes")
-        await seen.press("y")
-        await seen.until_shows("■ stopped")
-        await seen.press("r")
-        await seen.until_shows("y yes")
-        await seen.press("y")
-        await seen.until_shows("› running")
-        await seen.press("s")
-        await seen.until_shows("y yes")
-        await seen.press("y")
-        await seen.until_shows("■ stopped")
+        await seen.press("s", shows="y yes")
+        await seen.press("y", shows="■ stopped")
+        await seen.press("r", shows="y yes")
+        await seen.press("y", shows="› running")
+        await seen.press("s", shows="y yes")
+        await seen.press("y", shows="■ stopped")
     assert run_cli.ended(1).attempts == 2
 
 
@@ -122,18 +115,11 @@ async def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli:
     run_cli("run", "exec", "--tag", "draft", "--", "true")
     async with open_screens(run_cli.home) as seen:
         await open_newest(seen)
-        await seen.press("t")
-        await seen.until_shows("tags of run 1: word")
-        await seen.type("paper -draft")
-        await seen.press("enter")
-        await seen.until_shows("tags of run 1: paper")
-        await seen.press("m")
-        await seen.until_shows("note on run 1")
-        await seen.type("best so far")
-        await seen.press("enter")
-        await seen.until_shows("NOTE of", "best so far")
-        await seen.press("t")
-        await seen.until_shows("tags of run 1: word")
+        await seen.press("t", shows="tags of run 1: word")
+        await seen.press(*"paper -draft", "enter", shows="tags of run 1: paper")
+        await seen.press("m", shows="note on run 1")
+        await seen.press(*"best so far", "enter", shows=("NOTE of", "best so far"))
+        await seen.press("t", shows="tags of run 1: word")
         await seen.press("escape")
         await seen.until_gone("tags of run 1: word")
     conn = open_reader(run_cli.home / "kgops.db")
@@ -148,13 +134,9 @@ async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Cons
         await open_newest(seen)
         assert run_cli("delete", "1", "--yes").code == 0
         await seen.until_shows("run 1 is no longer in the record")
-        await seen.press("t")
-        await seen.until_shows("tags of run 1: word")
-        await seen.type("late")
-        await seen.press("enter")
-        await seen.until_shows("run 1 is no longer in the record")
-        await seen.press("escape")
-        await seen.until_shows("No runs yet")
+        await seen.press("t", shows="tags of run 1: word")
+        await seen.press(*"late", "enter", shows="run 1 is no longer in the record")
+        await seen.press("escape", shows="No runs yet")
 
 
 async def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, conn: Connection) -> None:
@@ -171,14 +153,9 @@ async def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Consol
         page = run_cli("show", str(number)).out
         assert "predicted  510 MiB o" in page
         assert "measured" not in page
-    async with open_screens(run_cli.home) as seen:
-        await seen.until_shows("RECENT")
+    async with open_screens(run_cli.home, shows="RECENT") as seen:
         for number in runs_made:
-            await seen.press("colon")
-            await seen.type(str(number))
-            await seen.until_shows(f"run {number} sh")
-            await seen.press("enter")
-            await seen.until_shows("predicted 510 MiB o")
+            await seen.press("colon", *str(number), shows=f"run {number} sh")
+            await seen.press("enter", shows="predicted 510 MiB o")
             assert "measured" not in seen.text
-            await seen.press("escape")
-            await seen.until_shows("RECENT")
+            await seen.press("escape", shows="RECENT")

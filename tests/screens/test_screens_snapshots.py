@@ -82,8 +82,7 @@ def then(before: Story, keys: str, *texts: str, at: int | None = None) -> Story:
         await before(seen)
         if at is not None:
             seen.app.screen.query_one("#body", Lines).point_at(at)
-        await seen.press(*keys.split())
-        await seen.until_shows(*texts)
+        await seen.press(*keys.split(), shows=texts)
 
     return story
 

@@ -69,10 +69,8 @@ def line_with(picture: str, text: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_without_a_gpu_the_host_says_profile_cpu_as_plans_do(home: Path, size: tuple[int, int]) -> None:
-    async with open_screens(home, size) as seen:
-        await seen.until_shows("HOST", "profile cpu", "no GPU: runs use the CPU")
-        await seen.press("n")
-        await seen.until_shows("--profile cpu")
+    async with open_screens(home, size, shows=("HOST", "profile cpu", "no GPU: runs use the CPU")) as seen:
+        await seen.press("n", shows="--profile cpu")
 
 
 # --- New run from there ---
@@ -125,8 +123,7 @@ def profiles_here(home: Path) -> dict[str, str]:
 
     async def story(seen: Seen) -> None:
         await seen.until_shows("GiB free")
-        await seen.press("f")
-        await seen.until_shows("PROFILE", "GPU 0, 2")
+        await seen.press("f", shows=("PROFILE", "GPU 0, 2"))
         body = seen.app.screen.query_one("#body", Lines)
         await seen.until(lambda: body.key == "t4", "the first GPU's profile")
         for row in body.rows:
@@ -136,8 +133,7 @@ def profiles_here(home: Path) -> dict[str, str]:
         await seen.until_shows("t4", "GPU 0 Tesla T4", "kgops train --dataset nations --profile t4 --gpu 0")
         await seen.press("escape")
         body.point_at("l4")
-        await seen.press("n")
-        await seen.until_shows("no L4 is here; plan for one: kgops suggest train --gpu l4")
+        await seen.press("n", shows="no L4 is here; plan for one: kgops suggest train --gpu l4")
 
     look(home, story, (120, 40))
     return found

@@ -205,8 +205,7 @@ def test_the_page_of_a_run_draws_its_rate_and_only_tells_what_never_changed(run_
 
     async def story(seen: Seen) -> None:
         await seen.until(lambda: "RECENT" in seen.text, "runs")
-        await seen.press("enter")
-        await seen.until_shows("CURVES")
+        await seen.press("enter", shows="CURVES")
         assert re.search(r"\bit/s +24\b", seen.text)  # a panel of its own, with its last value
         unchanged = seen.row_of("constant: ")
         assert "libraries MiB 512" in unchanged
