@@ -5,7 +5,7 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -54,16 +54,8 @@ def served(run_cli: Console) -> Iterator[Served]:
         child.wait(patience())
 
 
-Story = Callable[[aiohttp.ClientSession], Awaitable[None]]
-
-
-def browse(story: Story) -> None:
-    async def go() -> None:
-        timeout = aiohttp.ClientTimeout(total=patience())
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            await story(session)
-
-    asyncio.run(go())
+def browser() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=patience()))
 
 
 async def status(session: aiohttp.ClientSession, url: str, **how: object) -> int:
@@ -104,8 +96,8 @@ class Screen:
                 pass
 
 
-def test_the_page_leads_to_the_screens_and_keys_act_in_them(served: Served) -> None:
-    async def story(session: aiohttp.ClientSession) -> None:
+async def test_the_page_leads_to_the_screens_and_keys_act_in_them(served: Served) -> None:
+    async with browser() as session:
         _, socket_url = await enter(session, served.address)
         async with session.ws_connect(f"{socket_url}?width=120&height=30") as websocket:
             screen = Screen(websocket)
@@ -117,13 +109,11 @@ def test_the_page_leads_to_the_screens_and_keys_act_in_them(served: Served) -> N
             await screen.say("stdin", "q")
             await screen.closed()
         assert "Traceback" not in screen.sent.decode("utf-8", "replace")
-
-    browse(story)
     wait_for(lambda: not screens_of(served.console.home), "the screens to leave")
 
 
-def test_an_address_works_once_and_another_is_printed(served: Served) -> None:
-    async def story(session: aiohttp.ClientSession) -> None:
+async def test_an_address_works_once_and_another_is_printed(served: Served) -> None:
+    async with browser() as session:
         page, _ = await enter(session, served.address)
         assert await status(session, served.address) == 403
         assert await status(session, page) == 200  # where it led to can be loaded again
@@ -132,11 +122,9 @@ def test_an_address_works_once_and_another_is_printed(served: Served) -> None:
         await enter(session, another)
         assert await status(session, another) == 403
 
-    browse(story)
 
-
-def test_without_the_token_page_files_and_websocket_are_refused(served: Served) -> None:
-    async def story(session: aiohttp.ClientSession) -> None:
+async def test_without_the_token_page_files_and_websocket_are_refused(served: Served) -> None:
+    async with browser() as session:
         paths = (
             "/",
             "/?token=",
@@ -156,11 +144,9 @@ def test_without_the_token_page_files_and_websocket_are_refused(served: Served) 
         assert not screens_of(served.console.home)
         await enter(session, served.address)  # none of this has used it up
 
-    browse(story)
 
-
-def test_other_sites_and_other_names_for_this_machine_are_refused(served: Served) -> None:
-    async def story(session: aiohttp.ClientSession) -> None:
+async def test_other_sites_and_other_names_for_this_machine_are_refused(served: Served) -> None:
+    async with browser() as session:
         page, socket_url = await enter(session, served.address)
         assert await status(session, page, headers={"Host": f"evil.example:{served.port}"}) == 403
         for odd in ("[::", "127.0.0.1.evil.example", "localhost.evil.example:80", "user@evil.example", ""):
@@ -186,11 +172,9 @@ def test_other_sites_and_other_names_for_this_machine_are_refused(served: Served
         ) as websocket:
             await Screen(websocket).until("seen in a browser")
 
-    browse(story)
 
-
-def test_the_page_asks_nothing_of_other_machines_and_keeps_nothing(served: Served) -> None:
-    async def story(session: aiohttp.ClientSession) -> None:
+async def test_the_page_asks_nothing_of_other_machines_and_keeps_nothing(served: Served) -> None:
+    async with browser() as session:
         page, _ = await enter(session, served.address)
         async with session.get(page) as answer:
             text = await answer.text()
@@ -203,8 +187,6 @@ def test_the_page_asks_nothing_of_other_machines_and_keeps_nothing(served: Serve
         for name in re.findall(r'(?:src|href)="([^"]+)"', text):
             assert await status(session, page + name) == 200
 
-    browse(story)
-
 
 def test_it_listens_on_loopback_alone(served: Served) -> None:
     sockets = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
@@ -214,8 +196,8 @@ def test_it_listens_on_loopback_alone(served: Served) -> None:
     ]
 
 
-def test_what_is_no_request_is_refused_and_stays_off_the_terminal(served: Served) -> None:
-    async def story(session: aiohttp.ClientSession) -> None:
+async def test_what_is_no_request_is_refused_and_stays_off_the_terminal(served: Served) -> None:
+    async with browser() as session:
         for odd in (
             b"\x1b[31mX\r\n\r\n",
             b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
@@ -226,8 +208,6 @@ def test_what_is_no_request_is_refused_and_stays_off_the_terminal(served: Served
             assert b" 400 " in await reader.readline()
             writer.close()
         await enter(session, served.address)
-
-    browse(story)
     assert served.end() == 0
     assert served.child.stderr is not None
     said = served.child.stderr.read().decode()
@@ -236,30 +216,28 @@ def test_what_is_no_request_is_refused_and_stays_off_the_terminal(served: Served
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_screens_end_with_the_server_and_runs_do_not(served: Served, number: signal.Signals) -> None:
+async def test_screens_end_with_the_server_and_runs_do_not(served: Served, number: signal.Signals) -> None:
     going = served.console.detach("sh", "-c", "while [ ! -e gate ]; do sleep 0.05; done")
     served.console.running(going)
 
-    async def story(session: aiohttp.ClientSession) -> None:
+    async with browser() as session:
         _, socket_url = await enter(session, served.address)
         async with session.ws_connect(socket_url) as websocket:
             await Screen(websocket).until("1 running")
             code = await asyncio.to_thread(served.end, number)
             assert code == (0 if number != signal.SIGKILL else -signal.SIGKILL)
-
-    browse(story)
     wait_for(lambda: not screens_of(served.console.home), "the screens to leave")
     served.console.running(going)
     (served.console.cwd / "gate").touch()
     assert served.console.ended(going).state == "succeeded"
 
 
-def test_a_run_started_in_the_browser_gets_none_of_its_variables(served: Served) -> None:
+async def test_a_run_started_in_the_browser_gets_none_of_its_variables(served: Served) -> None:
     console = served.console
     console("run", "exec", "--label", "tells all", "--", "sh", "-c", "env; [ ! -e twice ] || exec sleep 60")
     (console.cwd / "twice").touch()
 
-    async def story(session: aiohttp.ClientSession) -> None:
+    async with browser() as session:
         _, socket_url = await enter(session, served.address)
         async with session.ws_connect(socket_url) as websocket:
             screen = Screen(websocket)
@@ -269,8 +247,6 @@ def test_a_run_started_in_the_browser_gets_none_of_its_variables(served: Served)
             await screen.say("stdin", "y")
             await screen.until("1 running")
         await asyncio.to_thread(console.running, 3)
-
-    browse(story)
     wait_for(lambda: "PATH=" in (console.folder(3) / "worker.log").read_text(), "its environment")
     names = {line.partition("=")[0] for line in (console.folder(3) / "worker.log").read_text().splitlines()}
     assert not {name for name in names if name.startswith(("TEXTUAL", "TERM_PROGRAM"))}

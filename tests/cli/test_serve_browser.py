@@ -125,21 +125,18 @@ async def page_of(devtools: str) -> AsyncIterator[Page]:
         yield page
 
 
-def test_it_draws_takes_keys_and_asks_nobody_else(address: str, devtools: str, tmp_path: Path) -> None:
-    async def look() -> None:
-        async with page_of(devtools) as page:
-            await page.do("Page.navigate", url=address)
-            await page.until("document.body?.classList.contains('-first-byte')")
-            assert "token" not in str(await page.value("location.href"))
-            empty = await page.picture()
-            drawn = await page.until_it_changes(empty) if len(empty) < 8000 else empty
-            await page.press("Enter", "Enter", 13, "\r")  # without a click before
-            opened = await page.until_it_changes(drawn)
-            assert len(opened) > 8000  # text, and not one colour
-            await page.press("q", "KeyQ", 81, "q")
-            await page.until("document.body.classList.contains('-closed')")
-            assert await page.value("getComputedStyle(document.querySelector('#closed')).display") == "grid"
-            assert page.complaints == []
-            assert page.asked == {urlsplit(address).netloc}
-
-    asyncio.run(look())
+async def test_it_draws_takes_keys_and_asks_nobody_else(address: str, devtools: str, tmp_path: Path) -> None:
+    async with page_of(devtools) as page:
+        await page.do("Page.navigate", url=address)
+        await page.until("document.body?.classList.contains('-first-byte')")
+        assert "token" not in str(await page.value("location.href"))
+        empty = await page.picture()
+        drawn = await page.until_it_changes(empty) if len(empty) < 8000 else empty
+        await page.press("Enter", "Enter", 13, "\r")  # without a click before
+        opened = await page.until_it_changes(drawn)
+        assert len(opened) > 8000  # text, and not one colour
+        await page.press("q", "KeyQ", 81, "q")
+        await page.until("document.body.classList.contains('-closed')")
+        assert await page.value("getComputedStyle(document.querySelector('#closed')).display") == "grid"
+        assert page.complaints == []
+        assert page.asked == {urlsplit(address).netloc}
