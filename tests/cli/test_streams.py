@@ -28,16 +28,23 @@ def with_streams(run_cli: Console, words: str, redirected: str) -> subprocess.Co
     )
 
 
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Console:
+    """With a run of many lines that has ended."""
+    console = Console(tmp_path_factory.mktemp("home") / "kgops", tmp_path_factory.mktemp("cwd"))
+    console.must("run", "exec", "--", "seq", "100000")
+    return console
+
+
 @pytest.mark.parametrize(
     "words", ["--help", "--version", "runs", "runs --json", "show 1", "logs 1", "doctor"]
 )
-def test_output_that_cannot_be_written_is_one_sentence(run_cli: Console, words: str) -> None:
-    assert run_cli("run", "exec", "--", "echo", "x").code == 0
+def test_output_that_cannot_be_written_is_one_sentence(console: Console, words: str) -> None:
     for redirected, told in ((">/dev/full", FULL), (">&-", CLOSED)):
-        done = with_streams(run_cli, words, redirected)
+        done = with_streams(console, words, redirected)
         assert (done.returncode, done.stderr) == (1, told)
-        assert with_streams(run_cli, words, f"{redirected} 2>&-").returncode == 1
-        assert with_streams(run_cli, words, f"{redirected} 2>/dev/full").returncode == 1
+        assert with_streams(console, words, f"{redirected} 2>&-").returncode == 1
+        assert with_streams(console, words, f"{redirected} 2>/dev/full").returncode == 1
 
 
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("false", 1)])
@@ -60,7 +67,7 @@ def test_a_run_that_is_left_alone_has_started_whoever_hears_it(run_cli: Console)
     assert run_cli.ended(1).state == "succeeded"
 
 
-def test_no_file_is_opened_in_place_of_a_closed_stream(run_cli: Console, tmp_path: Path) -> None:
+def test_no_file_is_opened_in_place_of_a_closed_stream(console: Console, tmp_path: Path) -> None:
     """What a command writes would go into it."""
     watched = (
         "import os, sys\n"
@@ -72,27 +79,25 @@ def test_no_file_is_opened_in_place_of_a_closed_stream(run_cli: Console, tmp_pat
         "from kgops.__main__ import main\n"
         "main()"
     )
-    assert run_cli("run", "exec", "--", "true").code == 0
     line = shlex.join([sys.executable, "-c", watched])
     closed = ["sh", "-c", f"exec {line} <&- >&- 2>&-"]
-    assert subprocess.run(closed, env=run_cli.environment(), cwd=tmp_path).returncode == 1
+    assert subprocess.run(closed, env=console.environment(), cwd=tmp_path).returncode == 1
     assert (tmp_path / "seen").read_text().split() == ["/dev/null"] * 3
 
 
-def test_a_reader_that_has_enough_ends_a_command_in_silence(run_cli: Console) -> None:
-    assert run_cli("run", "exec", "--", "seq", "100000").code == 0
+def test_a_reader_that_has_enough_ends_a_command_in_silence(console: Console) -> None:
     for words in ("logs 1", "logs 1 --grep 1", "runs --json", "show 1 --json", "--help"):
-        line = f"{shlex.join(run_cli.argv(*words.split()))} | head -c 5; echo; echo ${{PIPESTATUS[0]}}"
+        line = f"{shlex.join(console.argv(*words.split()))} | head -c 5; echo; echo ${{PIPESTATUS[0]}}"
         piped = subprocess.run(
             ["bash", "-c", line],
-            env=run_cli.environment(),
+            env=console.environment(),
             capture_output=True,
             text=True,
             timeout=patience(),
         )
         assert piped.stderr == ""
         assert piped.stdout.splitlines()[-1] == "0", words
-    done = with_streams(run_cli, "run exec -- false", "2>/dev/null | true; echo $?")
+    done = with_streams(console, "run exec -- false", "2>/dev/null | true; echo $?")
     assert "Traceback" not in done.stderr
 
 
