@@ -35,13 +35,8 @@ from kgops.planning.targets import find_targets
 from kgops.planning.planner import suggest
 job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x')
 assert suggest(job_size_of(job), find_targets('t4')[0]).fits
-"""
-COUNTING = """
 from kgops.workloads.graphs.counts import counts_of
-import kgops.planning.memory_estimate
 assert counts_of({'dataset': 'nations'}).entities == 14
-"""
-FLIGHTS = """
 from kgops.workloads.regress.sizes import flights_in
 assert not isinstance(flights_in(Path('.')), str)
 """
@@ -88,10 +83,8 @@ def typing(*lines: str) -> str:
             ),
         ),
         (PLANNING, TORCH),
-        (COUNTING, TORCH),
-        (FLIGHTS, TORCH),
     ],
-    ids=("commands", "listing", "supervisor", "first frame", "screens", "planning", "counting", "flights"),
+    ids=("commands", "listing", "supervisor", "first frame", "screens", "planning"),
 )
 def test_nothing_heavy_is_loaded(run_cli: Console, code: str, unwanted: tuple[str, ...]) -> None:
     run_cli("run", "exec", "--", "true")
@@ -200,17 +193,8 @@ def test_followed_run_shows_its_log_on_stderr_and_its_end_on_stdout(run_cli: Con
 
 
 def test_run_gets_null_stdin_its_folder_and_its_number(run_cli: Console) -> None:
-    done = run_cli(
-        *(
-            "run",
-            "exec",
-            "--",
-            "sh",
-            "-c",
-            'cat; echo "$KGOPS_RUN $KGOPS_ATTEMPT"; echo "$KGOPS_RUN_FOLDER"; pwd',
-        ),
-        input=b"never read",
-    )
+    script = 'cat; echo "$KGOPS_RUN $KGOPS_ATTEMPT"; echo "$KGOPS_RUN_FOLDER"; pwd'
+    done = run_cli("run", "exec", "--", "sh", "-c", script, input=b"never read")
     assert done.err == f"1 1\n{run_cli.folder(1)}\n{run_cli.cwd}\n"
 
 
