@@ -43,17 +43,8 @@ class Server:
 
     def start(self) -> None:
         for name in ("host", "person"):
-            keygen = [
-                FOUND["ssh-keygen"] or "",
-                "-q",
-                "-t",
-                "ed25519",
-                "-N",
-                "",
-                "-f",
-                f"{self.folder}/{name}",
-            ]
-            subprocess.run(keygen, check=True, capture_output=True)
+            flags = ["-q", "-t", "ed25519", "-N", "", "-f", f"{self.folder}/{name}"]
+            subprocess.run([FOUND["ssh-keygen"] or "", *flags], check=True, capture_output=True)
         self.port = free_port()
         host, person = ((self.folder / f"{name}.pub").read_text() for name in ("host", "person"))
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {host}")
@@ -221,8 +212,7 @@ class Lab:
         said = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
         command.write_text(program or f'#!/bin/sh\nexec env {said} {sys.executable} -m kgops "$@"\n')
         command.chmod(0o755)
-        done = self.kgops("hosts", "add", name, "--kgops", command, *(["--group", group] if group else []))
-        assert done.code == 0, done.err
+        self.must("hosts", "add", name, "--kgops", command, *(["--group", group] if group else []))
         return self.there(name)
 
     def driver(self, name: str) -> dict[str, str]:
@@ -247,6 +237,9 @@ class Lab:
     def kgops(self, *args: str | Path) -> Done:
         """A command of the console that names hosts."""
         return self.console(*args, env={"PATH": self.path})
+
+    def must(self, *args: str | Path) -> Done:
+        return self.console.must(*args, env={"PATH": self.path})
 
     def there(self, name: str) -> Console:
         """kgops as a person on that host would call it."""

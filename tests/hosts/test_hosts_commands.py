@@ -24,8 +24,7 @@ NO_KGOPS = '#!/bin/sh\necho "sh: kgops: not found" >&2\nexit 127\n'
 def test_gpus_of_hosts_carry_the_name_of_their_host(lab: Lab) -> None:
     lab.add("lab1", TWO, group="ours")
     lab.add("lab2", Machine((t4("GPU-c"),)))
-    done = lab.kgops("gpus", "--hosts", "all", "--json")
-    assert done.code == 0, done.err
+    done = lab.must("gpus", "--hosts", "all", "--json")
     one, two = done.json()
     assert (one["host"], two["host"]) == ("lab1", "lab2")
     assert [gpu["uuid"] for gpu in one["gpu"]] == ["GPU-a", "GPU-b"]
@@ -41,8 +40,7 @@ def test_gpus_of_hosts_carry_the_name_of_their_host(lab: Lab) -> None:
 def test_runs_of_hosts_are_filtered_there_and_named_here(lab: Lab) -> None:
     for name, label in (("lab1", "first"), ("lab2", "it's $HOME; `true`")):
         assert lab.add(name)("run", "exec", "--label", label, "--", "true").code == 0
-    done = lab.kgops("runs", "--hosts", "all", "--json")
-    assert done.code == 0, done.err
+    done = lab.must("runs", "--hosts", "all", "--json")
     found = [(one["host"], run["id"], run["label"]) for one in done.json() for run in one["run"]]
     assert found == [("lab1", 1, "first"), ("lab2", 1, "it's $HOME; `true`")]
     page = lab.kgops("runs", "--hosts", "lab1,lab2", 'label:"it\'s $HOME; `true`"').out
@@ -115,6 +113,5 @@ def test_a_host_with_another_version_is_used_and_says_so(lab: Lab) -> None:
         '{"type": "picture", "gpu": {}, "host": {"host": {"runs": 3}}}',
     )
     lab.add("newer", program="#!/bin/sh\ncat <<'END'\n{}\n{}\nEND\nexec cat > /dev/null\n".format(*said))
-    done = lab.kgops("hosts", "check", "newer")
-    assert done.code == 0, done.err
+    done = lab.must("hosts", "check", "newer")
     assert done.out == f"newer: kgops 9.9 there, {__version__} here, 0 GPUs, 3 runs\n"

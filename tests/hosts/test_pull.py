@@ -18,16 +18,14 @@ def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
     there = lab.add("lab1")
     said = 'echo said there; echo 1 > "$KGOPS_RUN_FOLDER/results/a b"'
     there("run", "exec", "--label", "of lab1", "--", "sh", "-c", said)
-    done = lab.kgops("pull", "lab1:1")
-    assert done.code == 0, done.err
+    done = lab.must("pull", "lab1:1")
     assert done.out == "run 1: imported from lab1: exec run 1, succeeded: of lab1\n"
     here = lab.console
     assert (here.folder(1) / "worker.log").read_text() == (there.folder(1) / "worker.log").read_text()
     assert (here.folder(1) / "results/a b").read_text() == "1\n"
     assert here.show(1)["state"] == "succeeded"
     assert re.search(r"imported .* from lab1:1\n", here("show", "1").out)
-    again = lab.kgops("pull", "lab1:last")
-    assert again.code == 0
+    again = lab.must("pull", "lab1:last")
     assert again.err.startswith("already imported as run 1")
     assert not list(here.home.glob(".pull-*"))
     assert lab.kgops("pull", "lab1:last", "--twice").code == 0

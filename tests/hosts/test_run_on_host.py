@@ -73,8 +73,7 @@ def test_a_run_is_stopped_resumed_and_repeated_where_it_is(lab: Lab) -> None:
         assert started.out == f"{name}:1\n", started.err
         lab.there(name).running(1)
     here = lab.console.detach("sleep", "1000")
-    stopped = lab.kgops("stop", "lab1:1", str(here), "lab2:last", "--grace", "5", "--json")
-    assert stopped.code == 0, stopped.err
+    stopped = lab.must("stop", "lab1:1", str(here), "lab2:last", "--grace", "5", "--json")
     assert [(one.get("host"), one["id"], one["state"]) for one in stopped.json()] == [
         (None, here, "cancelled"),
         ("lab1", 1, "cancelled"),

@@ -17,8 +17,7 @@ def test_show_prints_the_page_there_cleaned_and_json_names_the_host(lab: Lab) ->
     words = ("--label", "of lab1", "--metric-regex", REGEX)
     there.must("run", "exec", *words, "--", sys.executable, "-c", LOSSES)
     assert there("note", "1", "it said \x1b[2J").code == 0
-    page = lab.kgops("show", "lab1:last")
-    assert page.code == 0, page.err
+    page = lab.must("show", "lab1:last")
     assert page.out.startswith("run 1 · exec · of lab1\n")
     assert "it said �[2J" in page.out
     table = lab.kgops("show", "lab1:1", "--json").json()
@@ -59,8 +58,7 @@ def test_a_report_is_made_of_a_run_that_still_goes_on_there(lab: Lab) -> None:
     there.running(number)
     wait_for(lambda: any(one["n"] == 4 for one in there.show(number)["series"]) or None, "four points")
     target = lab.folder / "page.html"
-    done = lab.kgops("report", f"lab1:{number}", "--output", target)
-    assert done.code == 0, done.err
+    lab.must("report", f"lab1:{number}", "--output", target)
     page = target.read_text()
     assert f"run lab1:{number} · exec · &lt;i&gt;far" in page
     assert "running" in page and "&lt;b&gt;end" in page and "<svg" in page
@@ -76,8 +74,7 @@ def test_a_report_has_the_quality_of_a_model_there_and_says_where_influences_are
     there.must("run", "train", "--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "8")
     there.must("run", "tracin", "--run", "1", "--max-triples", "1", "--top-k", "1")
     for number in (1, 2):
-        done = lab.kgops("report", f"lab1:{number}", "--output", lab.folder / f"{number}.html")
-        assert done.code == 0, done.err
+        lab.must("report", f"lab1:{number}", "--output", lab.folder / f"{number}.html")
     trained, traced = ((lab.folder / f"{number}.html").read_text() for number in (1, 2))
     assert "Quality by direction" in trained and "95 % interval" in trained
     assert "kgops pull" not in trained
