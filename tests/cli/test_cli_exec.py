@@ -44,17 +44,9 @@ def test_values_for_out_of_memory_reach_the_command_as_they_were_typed(run_cli: 
 
 def test_metrics_and_progress_are_read_from_the_log(run_cli: Console) -> None:
     script = "for i in 1 2 3; do echo \"step $i/3 loss=0.$i acc=9$i\"; done; echo 'loss=nan'"
-    run_cli.must(
-        *("run", "exec", "--progress-regex", r"step (?P<done>\d+)/(?P<total>\d+)"),
-        *(
-            "--metric-regex",
-            r"step (?P<step>\d+).*loss=(?P<loss>\S+) acc=(?P<acc>\S+)",
-            "--",
-            "sh",
-            "-c",
-            script,
-        ),
-    )
+    progress = ("--progress-regex", r"step (?P<done>\d+)/(?P<total>\d+)")
+    metrics = ("--metric-regex", r"step (?P<step>\d+).*loss=(?P<loss>\S+) acc=(?P<acc>\S+)")
+    run_cli.must("run", "exec", *progress, *metrics, "--", "sh", "-c", script)
     shown = run_cli.show(1)
     assert (shown["done"], shown["total"]) == (3, 3)
     assert {(s["name"], s["n"], s["last_step"], s["last_value"]) for s in shown["series"]} >= {

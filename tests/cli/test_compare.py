@@ -30,15 +30,8 @@ def test_two_trainings_show_the_options_that_differ_and_the_ratios(two_trainings
 
 def test_an_epoch_that_warms_up_is_compared_with_its_like_alone(run_cli: Console) -> None:
     for times in ("9", "9 1 3", "8"):
-        words = (
-            "--metric-regex",
-            r"took=(?P<epoch_seconds>\S+)",
-            "--",
-            "printf",
-            "took=%s\\n",
-            *times.split(),
-        )
-        assert run_cli("run", "exec", *words).code == 0
+        flags = ("--metric-regex", r"took=(?P<epoch_seconds>\S+)")
+        assert run_cli("run", "exec", *flags, "--", "printf", "took=%s\\n", *times.split()).code == 0
 
     def seconds(*chosen: str) -> list[float | None]:
         values: list[float | None] = run_cli("compare", *chosen, "--json").json()["metrics"]["epoch_seconds"][

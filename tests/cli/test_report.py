@@ -85,8 +85,7 @@ def test_a_page_holds_the_whole_run_and_asks_nobody_else(two_trainings: Console,
 
 def report_of(run_cli: Console, tmp_path: Path, *runs: str) -> Page:
     command = ("compare", *runs, "--html") if len(runs) > 1 else ("report", *runs)
-    done = run_cli(*command, "--output", str(tmp_path / "page.html"), "--force")
-    assert done.code == 0, done.err
+    run_cli.must(*command, "--output", str(tmp_path / "page.html"), "--force")
     return Page((tmp_path / "page.html").read_text())
 
 
@@ -174,8 +173,7 @@ def test_a_run_that_failed_is_never_the_best(run_cli: Console) -> None:
 
 def test_labels_tags_and_log_lines_are_text_whatever_they_hold(run_cli: Console, tmp_path: Path) -> None:
     label = EVIL.replace("\x1b", "")
-    done = run_cli("run", "exec", "--label", label, "--", "printf", "%s\\n", EVIL)
-    assert done.code == 0, done.err
+    run_cli.must("run", "exec", "--label", label, "--", "printf", "%s\\n", EVIL)
     assert run_cli("note", "1", EVIL.replace("\x1b", "")).code == 0
     assert run_cli("report", "1", "--output", str(tmp_path / "page.html")).code == 0
     raw = (tmp_path / "page.html").read_text()

@@ -77,15 +77,8 @@ def test_their_flags_are_accepted_unchanged(kgops: Command, flights: Path) -> No
         kgops,
         *("--config", "colab_optimized_full", "--data_directory", flights, "--batch_size", "16"),
         *("--temporal_frames", "4", "--epochs", "7", "--learning_rate", "0.002", "--loss_type", "mse_mae"),
-        *(
-            "--angles_mode",
-            "saa_only",
-            "--architecture_name",
-            "gnn",
-            "--no-augment",
-            "--no-use_spatial_attention",
-        ),
-        *("--use_temporal_attention", "--no-flat_field_correction", "--zscore_normalize", "--no-loo"),
+        *("--angles_mode", "saa_only", "--architecture_name", "gnn", "--no-augment", "--zscore_normalize"),
+        *("--no-use_spatial_attention", "--use_temporal_attention", "--no-flat_field_correction", "--no-loo"),
         *("--save_name", "mine", "--no_pretrain", "--weight_decay", "0.1", "--early_stopping_patience", "3"),
     )
     settings, options = job["regress"], job["options"]
@@ -122,17 +115,8 @@ def test_a_file_of_theirs_is_read_from_where_the_person_stands(
 
 
 def test_flags_of_theirs_that_mean_nothing_here_are_accepted_and_told(kgops: Command, flights: Path) -> None:
-    given = (
-        "--hpc_mode",
-        "--filter_type",
-        "basic",
-        "--cbh_min",
-        "0.1",
-        "--clahe_clip_limit",
-        "0.02",
-        "--no_plots",
-    )
-    told = planned(kgops, "--data_directory", flights, *given)["regress"]["left_out"]
+    given = "--hpc_mode --filter_type basic --cbh_min 0.1 --clahe_clip_limit 0.02 --no_plots"
+    told = planned(kgops, "--data_directory", flights, *given.split())["regress"]["left_out"]
     assert [line.partition(":")[0] for line in sorted(told)] == [
         *("cbh_min", "clahe_clip_limit", "filter_type", "hpc_mode", "no_plots")
     ]
@@ -176,15 +160,8 @@ def test_a_plan_without_data_shows_memory_by_part_and_the_largest_batch(kgops: C
 
 
 def test_the_command_of_a_plan_starts_the_job_that_was_planned(kgops: Command, flights: Path) -> None:
-    asked = (
-        "--config",
-        "colab_full_stable",
-        "--data_directory",
-        flights,
-        "--loss_type",
-        "mae",
-        "--no-augment",
-    )
+    config = ("--config", "colab_full_stable", "--data_directory", flights)
+    asked = (*config, "--loss_type", "mae", "--no-augment")
     (found,) = kgops("suggest", "regress", *asked, "--gpu", "t4", "--json").json()
     again = found["command"][2:]
     own = planned(kgops, *asked, "--profile", "t4")

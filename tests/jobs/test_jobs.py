@@ -80,31 +80,15 @@ def test_every_job_is_read_as_it_was_written_by_way_of_toml_and_of_json(job: Job
     assert tomllib.loads(job.as_toml()) == job.as_table()
 
 
+KEYS = "workload exec command on_oom options gpu limits grace_s label precision x"
+
+
 @settings(deadline=None)
 @given(
     table=st.recursive(
         st.none() | PLAIN | st.floats(),
         lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "workload",
-                        "exec",
-                        "command",
-                        "on_oom",
-                        "options",
-                        "gpu",
-                        "limits",
-                        "grace_s",
-                        "label",
-                        "precision",
-                        "x",
-                    ]
-                ),
-                inner,
-                max_size=5,
-            )
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS.split()), inner, max_size=5)
         ),
     )
 )

@@ -6,16 +6,10 @@ from driving import Console, all_of, end_all_of, wait_for
 
 from kgops.supervisor import processes
 
-_OURS = (
-    "supervisor.lock",
-    "worker.lock",
-    "outcome.slot",
-    "stop.slot",
-    "events.jsonl",
-    "worker.log",
-    "plan.json",
+_FILES = (
+    *("supervisor.lock", "worker.lock", "outcome.slot", "stop.slot", "events.jsonl", "worker.log"),
+    *("plan.json", "attempts/1/identity.json", "attempts/1/exit.slot"),
 )
-_OF_ATTEMPT = ("attempts/1/identity.json", "attempts/1/exit.slot")
 _KINDS = {
     "a directory": "rm -rf {0}; mkdir {0}; touch {0}/inside",
     "a link": "rm -rf {0}; ln -s somewhere {0}",
@@ -27,7 +21,6 @@ _WHOLE = {
     "nothing": "rm -rf * .[a-z]*",
     "closed folder": "chmod 000 .",
 }
-_FILES = (*_OURS, *_OF_ATTEMPT)
 
 
 def _harms(first: int) -> dict[str, str]:
@@ -42,11 +35,8 @@ def _harms(first: int) -> dict[str, str]:
 
 
 def _in_folder(harm: str, then: str) -> list[str]:
-    return [
-        "sh",
-        "-c",
-        f'here=$PWD; cd "$KGOPS_RUN_FOLDER"; {harm}; cd "$here"; touch harmed-$KGOPS_RUN; {then}',
-    ]
+    harms = f'here=$PWD; cd "$KGOPS_RUN_FOLDER"; {harm}; cd "$here"; touch harmed-$KGOPS_RUN; {then}'
+    return ["sh", "-c", harms]
 
 
 def _harmed(console: Console, harms: dict[str, str], then: str) -> dict[int, str]:
