@@ -67,10 +67,12 @@ class Seen:
             await self.press("down")
         raise AssertionError(f"there is no row {key}:\n{self.text}")
 
-    async def press(self, *keys: str, shows: str | tuple[str, ...] = ()) -> None:
-        """Until that is shown. A text is typed as keys of one character."""
+    async def press(self, *keys: str, shows: str | tuple[str, ...] = (), gone: str | None = None) -> None:
+        """Until that is shown, or gone. A text is typed as keys of one character."""
         await self.pilot.press(*keys)
         await self.until_shows(*((shows,) if isinstance(shows, str) else shows))
+        if gone is not None:
+            await self.until_gone(gone)
 
     async def wait(self, seconds: float) -> None:
         await self.pilot.pause(seconds)
@@ -108,12 +110,15 @@ async def open_screens(
     *,
     unicode: bool = True,
     shows: str | tuple[str, ...] = (),
+    first: Callable[[Seen], Awaitable[object]] | None = None,
 ) -> AsyncIterator[Seen]:
-    """The screens on this home, for a test that awaits what they show, first of all this."""
+    """The screens on this home, for a test that awaits what they show: that, and after `first` what it leads to."""
     app = KgopsApp(Home(home), unicode=unicode)
     async with app.run_test(size=size, tooltips=True) as pilot:
         seen = Seen(app, pilot)
         await seen.press(shows=shows)
+        if first is not None:
+            await first(seen)
         yield seen
 
 

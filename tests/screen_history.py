@@ -95,6 +95,12 @@ async def until_settled(seen: Seen) -> None:
     await seen.wait(0.02)
 
 
+async def answered(seen: Seen, *keys: str) -> None:
+    """Once what these keys ask for has been answered."""
+    await seen.press(*keys)
+    await until_settled(seen)
+
+
 async def fill_in(seen: Seen, text: str) -> None:
     entry = seen.app.screen.query_one("Input")
     entry.value = text  # type: ignore[attr-defined]

@@ -79,8 +79,7 @@ async def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -
         rows = seen.app.screen.query_one("#body", Lines).rows  # long texts go on in the next row
         shown = " ".join("".join(piece.text for row in rows for piece in (*row.pieces, Piece(" "))).split())
         assert all(action.help in shown for action in offered)
-        await seen.press("escape")
-        await seen.until_gone("KEYS HERE")
+        await seen.press("escape", gone="KEYS HERE")
         await seen.press("ctrl+p", shows="Resume a run that did not succeed. (r)")
         assert "Stop the run" not in seen.text
 

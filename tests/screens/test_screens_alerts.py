@@ -36,8 +36,7 @@ async def test_a_failed_run_is_an_alert_however_many_ended_since(conn: Connectio
         await seen.press("enter")  # one key says why
         await seen.until_shows("1 exec", "✗ failed")
         await seen.press("escape", shows="ALERTS")
-        await seen.press("A")
-        await seen.until_gone("run 1  failed")
+        await seen.press("A", gone="run 1  failed")
     assert recorded_alerts(conn) == ()
 
 
@@ -57,8 +56,7 @@ async def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection,
     async with open_screens(home, shows=("ALERTS", "RECENT")) as seen:
         await seen.press("end", "A", shows="acknowledge all 2 alerts?")
         await seen.press("n", shows="ALERTS")
-        await seen.press("A", "y")
-        await seen.until_gone("ALERTS")
+        await seen.press("A", "y", gone="ALERTS")
 
 
 @pytest.mark.parametrize(("height", "shown"), [(24, 3), (40, 6)])
@@ -129,9 +127,8 @@ def test_no_progress_for_five_usual_steps_is_an_alert(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_others_fill_or_that_is_hot_is_an_alert_and_opens(
-    run_cli: Console, tmp_path: Path
+    run_cli: Console, standin: StandIn
 ) -> None:
-    standin = StandIn(tmp_path)
     full = replace(t4("GPU-a", used_mib=14_800, processes=((os.getpid(), 14_700),)), temperature=88)
     standin.show(Machine((t4("GPU-b"), full)))
     lines = standin.ask(shown_after, run_cli.home, ((), ("ALERTS",)))

@@ -35,8 +35,7 @@ async def test_every_variant_has_its_verdict_and_its_ratio(
     bench = benches.get(conn, number)
     assert bench is not None
     variants = rows(conn, bench)[1:]
-    async with open_screens(home, size) as seen:
-        await opened(seen)
+    async with open_screens(home, size, first=opened) as seen:
         await go_to(seen, "claims b")
         told = " ".join(detail_text(seen).split())
         for one in variants:
@@ -101,8 +100,7 @@ async def test_three_keys_put_two_machines_next_to_each_other(home: Path, conn: 
 
 async def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) -> None:
     dated_benchmarks.add_all(conn)
-    async with open_screens(home) as seen:
-        await opened(seen)
+    async with open_screens(home, first=opened) as seen:
         await seen.until_shows("measured▼")
         assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
         await seen.press("u", shows="measured▲")
@@ -118,8 +116,7 @@ async def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, 
     variants = [{"name": f"seconds={n}", "varied": {"seconds": n}} for n in (600, 601)]
     plan = {"variants": variants, "rounds": 1, "cwd": str(tmp_path)}
     benches.end(conn, benches.begin(conn, "matrix job.toml", plan, command, HERE, time.time()), time.time())
-    async with open_screens(home, (120, 40)) as seen:
-        await opened(seen)
+    async with open_screens(home, (120, 40), first=opened) as seen:
         await go_to(seen, "job.toml", "matrix job.toml")
         await seen.press("x", shows=(f"start {command}", "y yes"))
         await seen.press("y")
@@ -133,8 +130,7 @@ async def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, 
 
 async def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, conn: Connection) -> None:
     add_matrix(conn)
-    async with open_screens(home, (80, 24)) as seen:
-        await opened(seen)
+    async with open_screens(home, (80, 24), first=opened) as seen:
         await go_to(seen, "nations.toml")
         told = detail_text(seen)
         assert "! unfinished: 28 of 35 pairs" in told
@@ -150,8 +146,7 @@ async def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Pa
 
 async def test_a_benchmark_that_goes_on_is_followed(home: Path, conn: Connection) -> None:
     number = add_matrix(conn)
-    async with open_screens(home, (100, 40)) as seen:
-        await opened(seen)
+    async with open_screens(home, (100, 40), first=opened) as seen:
         await go_to(seen, "nations.toml")
         await seen.until_shows("28 of 35 pairs")
         rng = random.Random(1)
@@ -167,8 +162,7 @@ async def test_b_opens_it_anywhere_y_copies_a_command_and_escape_goes_to_the_scr
     home: Path, conn: Connection
 ) -> None:
     add_claims(conn)
-    async with open_screens(home) as seen:
-        await opened(seen)
+    async with open_screens(home, first=opened) as seen:
         first = seen.app.screen
         await seen.press("escape", "f", shows="profiles  your own options override")
         await opened(seen)

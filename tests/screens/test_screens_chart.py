@@ -75,8 +75,7 @@ async def test_enter_zooms_the_marked_chart_to_the_whole_screen(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     add(conn, 1)
-    async with open_screens(home, size) as seen:
-        await zoomed(seen)
+    async with open_screens(home, size, first=zoomed) as seen:
         assert seen.lines()[0].startswith("loss of run 1")
         assert "\x1b" not in seen.text
         heights = [y for _, y in braille(seen)]
@@ -98,8 +97,7 @@ async def test_arrows_mark_another_chart_and_a_number_zooms_one(home: Path, conn
 
 async def test_the_cursor_shows_the_value_and_its_epoch(home: Path, conn: Connection) -> None:
     add(conn, 1)
-    async with open_screens(home) as seen:
-        await zoomed(seen)
+    async with open_screens(home, first=zoomed) as seen:
         assert "epoch 50" in seen.lines()[2]
         assert seen.row_of(" A 1 train").split()[-6] == "0.0100"  # here, last, lowest, highest
         await seen.press("left", "left", "left", shows="epoch 47")
@@ -113,14 +111,12 @@ async def test_the_cursor_shows_the_value_and_its_epoch(home: Path, conn: Connec
 
 async def test_l_makes_the_y_axis_logarithmic_and_again_linear(home: Path, conn: Connection) -> None:
     add(conn, 1)
-    async with open_screens(home) as seen:
-        await zoomed(seen)
+    async with open_screens(home, first=zoomed) as seen:
         linear = braille(seen)
         assert "      0.2 ┤" in seen.text
         await seen.press("l", shows=("log y", "      0.1 ┤", "     0.02 ┤"))
         assert braille(seen) != linear
-        await seen.press("l")
-        await seen.until_gone("log y ·")
+        await seen.press("l", gone="log y ·")
         assert braille(seen) == linear
 
 
@@ -150,8 +146,7 @@ async def test_s_smooths_and_leaves_the_curve_itself_faint(home: Path, conn: Con
         assert braille(seen) >= before
         assert " 0.6250 " in seen.row_of(" A 1 train")  # where it settles: (1 - w) / (1 - w²)
         await seen.press("s", shows="smoothed by 0.9")
-        await seen.press("s")
-        await seen.until_gone("smoothed")
+        await seen.press("s", gone="smoothed")
         assert braille(seen) == before
 
 
@@ -173,8 +168,7 @@ async def test_a_curve_is_broken_where_no_worker_ran(home: Path, conn: Connectio
 
 async def test_x_switches_between_epochs_and_time(home: Path, conn: Connection) -> None:
     add(conn, 1)
-    async with open_screens(home) as seen:
-        await zoomed(seen)
+    async with open_screens(home, first=zoomed) as seen:
         assert "over epochs" in seen.lines()[0]
         await seen.press("x", shows=("over time", "8:20", "4:00"))
         await seen.press("x", shows=("over epochs", "epoch 50"))
@@ -185,8 +179,7 @@ async def test_x_switches_between_epochs_and_time(home: Path, conn: Connection) 
 async def test_another_run_is_laid_over_and_removed(home: Path, conn: Connection) -> None:
     for number, last in ((1, 0.4), (2, 0.2), (3, 0.01)):
         add(conn, number, last=last)
-    async with open_screens(home) as seen:
-        await zoomed(seen)
+    async with open_screens(home, first=zoomed) as seen:
         await seen.press("plus", shows="add loss of which run")
         await seen.press("1", "enter", shows=("loss of runs 3, 1", "›A 3 train", " B 1 train"))
         await seen.press("left")

@@ -145,8 +145,7 @@ async def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Pat
         await seen.press("down", "down")
         assert seen.cursor_is_on(1)
         assert "SETTINGS" in seen.text
-        await seen.press("down", "down")
-        await seen.until_gone("SETTINGS")
+        await seen.press("down", "down", gone="SETTINGS")
         assert seen.cursor_is_on(1)
         await seen.press("up", "up", shows="SETTINGS")
         await seen.press("up")

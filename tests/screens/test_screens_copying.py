@@ -30,8 +30,7 @@ async def test_a_letter_names_what_of_a_run_is_copied_a_command_as_a_shell_takes
             await seen.until_shows("i id", "f folder", "c command", "m metric", "RECENT")  # above the list
             await seen.press(key, shows="sent to the terminal: ")
             assert seen.app.clipboard == text
-        await seen.press("y", "x")
-        await seen.until_gone("i id")
+        await seen.press("y", "x", gone="i id")
         assert seen.app.clipboard == "loss 0.25"
         await seen.press("enter", shows=("Record", "größe"))
         await seen.press("shift+tab", shows=("exec.command", "sh -c 'echo"))
@@ -57,8 +56,7 @@ def copied_of_gpus(home: str) -> list[tuple[str, str]]:
     return found
 
 
-def test_number_and_uuid_of_a_gpu_are_copied_on_both_screens(run_cli: Console, tmp_path: Path) -> None:
-    standin = StandIn(tmp_path)
+def test_number_and_uuid_of_a_gpu_are_copied_on_both_screens(run_cli: Console, standin: StandIn) -> None:
     divided = replace(a100("GPU-b"), mig=True, slices=(Slice(0, "MIG 1g.5gb", "MIG-c", 4864),))
     standin.show(Machine((t4("GPU-a"), divided)))
     whole, part = "g GPU · u UUID · n name", "u UUID · n name"

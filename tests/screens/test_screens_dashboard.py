@@ -200,8 +200,7 @@ async def test_the_cursor_opens_off_what_runs_and_one_key_stops_or_starts_nothin
         for key, asked in (("a", "run 1"), ("s", f"run {going}")):
             seen.app.screen.query_one("#body", Lines).point_at(1 if key == "a" else going)
             await seen.press(key, shows=f"{asked} (")
-            await seen.press("escape")
-            await seen.until_gone(f"{asked} (")
+            await seen.press("escape", gone=f"{asked} (")
         assert seen.app.screen.query_one("#body", Lines).key == going
     assert [run["state"] for run in run_cli("runs", "--json").json()] == ["running", "succeeded"]
 
@@ -218,10 +217,9 @@ async def test_a_paused_screen_looks_no_more_but_opens_runs(run_cli: Console) ->
 
 
 def test_gpus_show_what_is_used_and_whose_they_are(
-    run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_cli: Console, standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(cuda_build(tmp_path / "build")))
-    standin = StandIn(tmp_path)
     busy = replace(t4("GPU-a", used_mib=11_204), utilization=97, temperature=71, power_mw=68_000)
     lost, idle = replace(t4("GPU-b"), lost=15), t4("GPU-c")
     standin.show(Machine((t4("GPU-a"), lost, idle)))
@@ -241,9 +239,8 @@ def test_gpus_show_what_is_used_and_whose_they_are(
     assert not {"▇", "▓", "▒", "░"} & set(unreserved)
 
 
-def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_path: Path) -> None:
+def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, standin: StandIn) -> None:
     run_cli("run", "exec", "--label", "there", "--", "true")
-    standin = StandIn(tmp_path)
     standin.show(Machine((t4(), t4("GPU-b")), delay_ms=200))
     lines = standin.ask(shown_after, run_cli.home, ((), ("there", "reading GPUs")), size=(80, 24))
     assert any("RECENT" in line for line in lines)

@@ -10,6 +10,7 @@ from screen_history import (
     HOSTILE,
     WAITS,
     add,
+    answered,
     busy,
     fill,
     listed,
@@ -33,14 +34,12 @@ async def test_any_run_of_many_is_reached_and_no_line_stays_empty(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     fill(conn, 1500)
-    async with open_screens(home, size) as seen:
-        await opened(seen)
+    async with open_screens(home, size, first=opened) as seen:
         await seen.until_shows("1,500 runs")
         assert shown(seen)[:3] == [1500, 1499, 1498]
         page = len(shown(seen))
         for key, first in (("G", page), ("g", 1500), ("pagedown", 1500 - page + 1)):
-            await seen.press(key)
-            await until_settled(seen)
+            await answered(seen, key)
             expected = list(range(first, first - page, -1))
             assert shown(seen) == expected
             assert all(f" go {number}" in seen.text for number in expected)
@@ -118,8 +117,7 @@ async def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
         add(conn, 1, label=HOSTILE)
         add(conn, 2, label="plain")
         reports.change_tags(conn, 2, add=["keep"], remove=[])
-    async with open_screens(home, (width, 24)) as seen:
-        await opened(seen)
+    async with open_screens(home, (width, 24), first=opened) as seen:
         await seen.until_shows("plain")
         assert not {"\x1b", "\u202e"} & set(seen.text)
         hostile, plain = (
@@ -148,8 +146,7 @@ async def test_memory_of_gpus_and_of_the_host_are_columns_that_a_click_sorts_by(
             conn.execute(
                 "UPDATE run SET peak_gpu_mib = ?, peak_host_mib = ? WHERE id = ?", (gpu, host, number)
             )
-    async with open_screens(home) as seen:
-        await opened(seen)
+    async with open_screens(home, first=opened) as seen:
         await seen.until_shows("GPU MiB", "host MiB")
         row = next(line for line in seen.lines() if "9,000" in line)
         assert row.split()[-2:] == ["2,000", "9,000"]
@@ -164,10 +161,8 @@ async def test_a_terminal_that_grows_or_shrinks_shows_as_many_rows_as_fit(
     home: Path, conn: Connection
 ) -> None:
     fill(conn, 900)
-    async with open_screens(home, (80, 24)) as seen:
-        await opened(seen)
-        await seen.press("G")
-        await until_settled(seen)
+    async with open_screens(home, (80, 24), first=opened) as seen:
+        await answered(seen, "G")
         for size in ((120, 60), (200, 120), (60, 12), (80, 24)):
             await seen.pilot.resize_terminal(*size)
             await until_settled(seen)
@@ -181,8 +176,7 @@ async def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(
     assert run_cli("run", "exec", "--label", "first", "--", "true").code == 0
     going = run_cli.detach("sh", "-c", WAITS, flags=("--label", "second"))
     run_cli.running(going)
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (80, 24), first=opened) as seen:
         await seen.until_shows("2 runs", "running")
         await seen.press("down")
         assert window(seen).key == 1
@@ -199,8 +193,7 @@ async def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(
 
 async def test_rows_that_were_scrolled_to_stay_in_sight_when_runs_come(home: Path, conn: Connection) -> None:
     fill(conn, 900)
-    async with open_screens(home, (80, 24)) as seen:
-        await opened(seen)
+    async with open_screens(home, (80, 24), first=opened) as seen:
         await seen.until_shows("900 runs")
         window(seen).scroll_to(y=600, animate=False)  # as a wheel does: the cursor stays where it was
         await seen.until_shows("go 295")
@@ -212,8 +205,7 @@ async def test_rows_that_were_scrolled_to_stay_in_sight_when_runs_come(home: Pat
         await until_settled(seen)
         assert shown(seen) == before
         assert all(f"go {number}" in seen.text for number in before)
-        await seen.press("g")
-        await until_settled(seen)
+        await answered(seen, "g")
         assert shown(seen)[0] == 910
 
 
@@ -221,8 +213,7 @@ async def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_an
     home: Path, conn: Connection
 ) -> None:
     fill(conn, 400)
-    async with open_screens(home, (80, 24)) as seen:
-        await opened(seen)
+    async with open_screens(home, (80, 24), first=opened) as seen:
         await until_settled(seen)
         counts = set()
         for text in ("state:failed", "go 77", "go 7", "nosuch", "mrr>0.5", ""):
@@ -230,12 +221,10 @@ async def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_an
             expected.show(strictly(text))
             count = len(expected.numbers)
             counts.add(count)
-            await seen.press("slash", "ctrl+u", *text, "enter")
-            await until_settled(seen)
+            await answered(seen, "slash", "ctrl+u", *text, "enter")
             body = window(seen)
             assert body.max_scroll_y == max(count - body.size.height, 0)
-            await seen.press("G")
-            await until_settled(seen)
+            await answered(seen, "G")
             assert shown(seen) == list(expected.numbers)[-body.size.height :]
         assert {0, 4, 80, 400} < counts
 
@@ -244,8 +233,7 @@ async def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli:
     assert run_cli("run", "exec", "--label", "ended", "--", "sh", "-c", "exit 3").code == 1
     going = run_cli.detach("sh", "-c", WAITS, flags=("--label", "going"))
     run_cli.running(going)
-    async with open_screens(run_cli.home, (140, 30)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (140, 30), first=opened) as seen:
         await seen.until_shows("2 runs")
         await seen.press("s", shows="y yes")
         await seen.press("y", shows="■")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from driving import Console
 from screen_driving import open_screens
-from screen_history import add, busy, fill, opened, shown, until_settled, window
+from screen_history import add, answered, busy, fill, opened, shown, until_settled, window
 
 from kgops.present.listing import Listing, strictly
 from screens.history import History
@@ -20,12 +20,10 @@ async def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
 ) -> None:
     fill(conn, 300)
     typed = "state:failed mrr>0.3 umls workload:tr"
-    async with open_screens(home) as seen:
-        await opened(seen)
+    async with open_screens(home, first=opened) as seen:
         await seen.press("slash")
         for end in range(1, len(typed) + 1):
-            await seen.press(*typed[end - 1])
-            await until_settled(seen)
+            await answered(seen, *typed[end - 1])
             by_hand = Listing(conn)
             reading = filters.read(typed[:end], typing=True)
             assert not reading.troubles
@@ -45,8 +43,7 @@ async def test_of_keys_that_come_faster_than_answers_the_last_one_counts(
     home: Path, conn: Connection
 ) -> None:
     fill(conn, 300)
-    async with open_screens(home) as seen:
-        await opened(seen)
+    async with open_screens(home, first=opened) as seen:
         await seen.press("slash")
         with busy(seen):
             await seen.press(*"state:failed mrr>0.5")  # nobody waits for what it finds
@@ -61,20 +58,16 @@ async def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(
     home: Path, conn: Connection
 ) -> None:
     fill(conn, 50)
-    async with open_screens(home, (150, 30)) as seen:
-        await opened(seen)
-        await seen.press("slash", *"go 4", "enter", "down", "down")
-        await until_settled(seen)
+    async with open_screens(home, (150, 30), first=opened) as seen:
+        await answered(seen, "slash", *"go 4", "enter", "down", "down")
         before, cursor = seen.text, window(seen).key
         await seen.press("slash", *" state:wrong", shows=("there is no state 'wrong'", "states: queued"))
-        await seen.press(*" mmr>1", "escape")
-        await until_settled(seen)
+        await answered(seen, *" mmr>1", "escape")
         assert seen.text == before
         assert window(seen).key == cursor
         await seen.press("slash", "ctrl+u", *"state:wrong")
         await seen.press("enter", shows=("ignored: there is no state 'wrong'", "/ state:wrong"))
-        await seen.press("down")
-        await until_settled(seen)
+        await answered(seen, "down")
         assert "/ state:wrong  ignored: there is no state 'wrong'" in seen.text
         await seen.press("asterisk", shows="nothing is marked. ignored: there is no state 'wrong'")
         assert "50 marked" not in seen.text
@@ -83,8 +76,7 @@ async def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(
 
 async def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path, conn: Connection) -> None:
     fill(conn, 5)
-    async with open_screens(home, (80, 24)) as seen:
-        await opened(seen)
+    async with open_screens(home, (80, 24), first=opened) as seen:
         await seen.press("slash", *"nosuch")
         await seen.press("enter", shows=("0 of 5 runs", "No run matches the filter.", "edit the filter"))
         await seen.press("down", "G", "g", "space", "enter")  # there is nothing under the cursor
@@ -93,10 +85,8 @@ async def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path,
 
 async def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Connection) -> None:
     fill(conn, 100)
-    async with open_screens(home, (80, 24)) as seen:
-        await opened(seen)
-        await seen.press("slash", *"go")
-        await until_settled(seen)
+    async with open_screens(home, (80, 24), first=opened) as seen:
+        await answered(seen, "slash", *"go")
         await seen.press("down", "down")
         assert window(seen).key == 98
         await seen.press("enter", "enter", shows=("98 tracin", "Record"))
@@ -109,8 +99,7 @@ async def test_tab_completes_keys_states_and_metrics(home: Path, conn: Connectio
     assert completions("x -tag:pa", (), ("old", "paper")) == ["x -tag:paper"]
     fill(conn, 20)
     reports.change_tags(conn, 3, add=["keep"], remove=[])
-    async with open_screens(home) as seen:
-        await opened(seen)
+    async with open_screens(home, first=opened) as seen:
         await seen.press("slash", *"tag:", "tab", shows=("tag:keep", "1 of 20 runs"))
         await seen.press("ctrl+u", *"sta", "tab", "f", "tab", shows=("state:failed", "4 of 20 runs"))
         await seen.press("ctrl+u", "p", "e", "tab", "tab", shows="peak_gpu:  peak_host:")
@@ -121,8 +110,7 @@ async def test_tab_completes_keys_states_and_metrics(home: Path, conn: Connectio
 
 async def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path, conn: Connection) -> None:
     fill(conn, 60)
-    async with open_screens(home, (200, 30)) as seen:
-        await opened(seen)
+    async with open_screens(home, (200, 30), first=opened) as seen:
         history = seen.app.screen
         assert isinstance(history, History)
         for by in [name for name in sorts(history.query_one("#columns", Lines).room) if name != "id"]:
@@ -132,11 +120,9 @@ async def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path
                 expected = [run.id for run in run_list.page(conn, sort=by, descending=descending)]
                 assert shown(seen) == expected[: len(shown(seen))], (by, descending)
                 await seen.press("u")
-        await seen.press("greater_than_sign")
-        await until_settled(seen)
+        await answered(seen, "greater_than_sign")
         assert shown(seen)[0] == 60
-        await seen.press("less_than_sign")
-        await until_settled(seen)
+        await answered(seen, "less_than_sign")
         assert "why▲" in seen.text
 
 
@@ -163,8 +149,7 @@ async def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(
     home: Path, conn: Connection
 ) -> None:
     fill(conn, 60)
-    async with open_screens(home, (80, 24)) as seen:
-        await opened(seen)
+    async with open_screens(home, (80, 24), first=opened) as seen:
         await seen.press("z", shows="sort by which column or metric")
         await seen.press("m", "r", "tab", "enter", shows="mrr▼")
         await until_settled(seen)
@@ -210,8 +195,7 @@ async def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_c
 
 async def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connection) -> None:
     fill(conn, 20)
-    async with open_screens(home, (120, 60)) as seen:
-        await opened(seen)
+    async with open_screens(home, (120, 60), first=opened) as seen:
         await seen.press("slash", *"nosuch>5", "enter")
         await seen.until(lambda: "no run has a metric 'nosuch'" in seen.lines()[-1], "what is wrong")
         await seen.press("slash", "ctrl+u", *"took>1m", "enter")

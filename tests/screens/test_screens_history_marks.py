@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from driving import Console
 from screen_driving import open_screens
-from screen_history import WAITS, fill, fill_in, opened, shown, until_settled
+from screen_history import WAITS, answered, fill, fill_in, opened, shown
 
 from kgops.present.listing import Listing, strictly
 from storage import reports
@@ -16,14 +16,12 @@ from storage.database import Connection
 
 async def test_marks_stay_whatever_is_shown(home: Path, conn: Connection) -> None:
     fill(conn, 20)
-    async with open_screens(home, (80, 24)) as seen:
-        await opened(seen)
+    async with open_screens(home, (80, 24), first=opened) as seen:
         await seen.press("space", "down", "space", shows="2 marked")
         assert [line for line in seen.lines() if line.startswith("●")] == [
             line for line in seen.lines() if line.startswith(("●     20", "●     18"))
         ]
-        await seen.press("slash", *"state:failed", "enter")
-        await until_settled(seen)
+        await answered(seen, "slash", *"state:failed", "enter")
         await seen.press("asterisk", shows="5 marked")  # 20 is a failed one
         await seen.press("greater_than_sign", "asterisk", shows="1 marked")
         await seen.press("slash", "ctrl+u", "enter", shows="20 runs")
@@ -35,16 +33,13 @@ async def test_before_a_deletion_runs_that_the_filter_hides_are_counted(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     fill(conn, 20)
-    async with open_screens(home, size) as seen:
-        await opened(seen)
+    async with open_screens(home, size, first=opened) as seen:
         await seen.press("space", "space", "space", shows="3 marked")
-        await seen.press("slash", *"state:failed", "enter")
-        await until_settled(seen)
+        await answered(seen, "slash", *"state:failed", "enter")
         here = len({20, 19, 18} & set(shown(seen)))
         assert here < 2
         await seen.press("d", shows=(f"{3 - here} of them not shown here", "y yes"))
-        await seen.press("n")
-        await seen.until_gone("not shown here")
+        await seen.press("n", gone="not shown here")
 
 
 async def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> None:
@@ -53,8 +48,7 @@ async def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> N
     folders = {number: run_cli.folder(number) for number in (1, 2, 3)}
     going = run_cli.detach("sh", "-c", WAITS)
     run_cli.running(going)
-    async with open_screens(run_cli.home) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, first=opened) as seen:
         await seen.until_shows("4 runs")
         await seen.press("space", "space", "space", shows="3 marked")
         await seen.press("d", shows="delete 2 runs and their folders (1 unfinished is kept)? This cannot be")
@@ -76,8 +70,7 @@ async def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> N
 
 async def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connection) -> None:
     fill(conn, 30)
-    async with open_screens(home, (130, 30)) as seen:
-        await opened(seen)
+    async with open_screens(home, (130, 30), first=opened) as seen:
         await seen.press("slash", *"state:failed", "enter", shows="6 of 30 runs")
         await seen.press("asterisk", "t", shows="tags of the 6 marked runs")
         await seen.press(*"paper old", "enter", shows="changed the tags of 6 runs")
@@ -105,10 +98,8 @@ async def test_what_is_shown_or_marked_is_written_to_a_new_file(
         with path.open(newline="") as file:
             return [int(row["id"]) for row in csv.DictReader(file)]
 
-    async with open_screens(home, (150, 30)) as seen:
-        await opened(seen)
-        await seen.press("slash", *"mrr>0.2", "enter", "greater_than_sign", "greater_than_sign")
-        await until_settled(seen)
+    async with open_screens(home, (150, 30), first=opened) as seen:
+        await answered(seen, "slash", *"mrr>0.2", "enter", "greater_than_sign", "greater_than_sign")
         await seen.press("w", shows=(" shown runs to which", f".{ending}"))
         await fill_in(seen, str(path))
         await seen.until_shows(f"written to {path}")
@@ -131,8 +122,7 @@ async def test_marks_of_runs_deleted_elsewhere_are_forgotten(run_cli: Console, e
     for _ in range(4):
         run_cli("run", "exec", "--", "true")
     path = run_cli.cwd / f"out.{ending}"
-    async with open_screens(run_cli.home, (150, 30)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (150, 30), first=opened) as seen:
         await seen.until_shows("4 runs")
         await seen.press("space", "space", "space", shows="3 marked")
         assert run_cli("delete", "4", "--yes").code == 0

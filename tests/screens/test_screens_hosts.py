@@ -60,8 +60,7 @@ async def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: L
         await seen.press("H", shows=("1 of 1 answer", "long", "running"))
         point_at(seen, "lab1", number)
         await seen.press("s", shows=f"stop run lab1:{number} (long)?")
-        await seen.press("n")
-        await seen.until_gone("(long)?")
+        await seen.press("n", gone="(long)?")
         assert there.running(number)
         await seen.press("s", "y", shows=f"asked run lab1:{number} to stop")
         await seen.until_shows("cancelled")
@@ -106,8 +105,7 @@ async def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> 
         await seen.press("enter", shows=("user", "command"))
         (listed,) = (line.split() for line in seen.lines() if f" {os.getpid()} " in line)
         assert listed[1:3] == [getpass.getuser(), "6,900"]
-        await seen.press("enter")
-        await seen.until_gone("command")
+        await seen.press("enter", gone="command")
 
 
 async def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(lab: Lab) -> None:
@@ -135,8 +133,7 @@ async def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab:
     assert "states of runs may be outdated" in checked.out
     async with open_screens(lab.console.home) as seen:
         await seen.press("H", shows=("states of runs may be outdated", "? running"))
-        await seen.press("R")
-        await seen.until_gone("may be outdated")
+        await seen.press("R", gone="may be outdated")
         await seen.until_shows("› running")
 
 
@@ -238,8 +235,7 @@ async def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: La
         await seen.until_shows("line 200000", "MiB of earlier lines")
         await seen.press("l", "slash", *"20000", "enter")
         await seen.until_shows("MiB of earlier lines: scroll to the top for them, not searched")
-        await seen.press("slash", *["backspace"] * 5, "enter")
-        await seen.until_gone(", not searched")
+        await seen.press("slash", *["backspace"] * 5, "enter", gone=", not searched")
         for count in ("110,065 lines", "200,000 lines"):
             await seen.press("home", shows=count)
         await seen.press("home")
@@ -269,8 +265,7 @@ async def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
         await seen.press("end", "home")
         for pid in stopped:
             os.kill(pid, signal.SIGKILL)
-        await seen.press("R")
-        await seen.until_gone("does not answer")
+        await seen.press("R", gone="does not answer")
 
 
 @pytest.mark.parametrize(

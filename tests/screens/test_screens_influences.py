@@ -48,8 +48,7 @@ async def test_what_was_found_is_shown_with_readable_labels_and_scores(
     home: Path, conn: Connection, size: tuple[int, int]
 ) -> None:
     traced(conn)
-    async with open_screens(home, size) as seen:
-        await opened(seen)
+    async with open_screens(home, size, first=opened) as seen:
         best = next(line for line in seen.lines() if "+0.75" in line)
         assert "Myanmar · meets in organisations · indonesia" in best
         assert "│━━━━━━━ " in best
@@ -72,10 +71,8 @@ async def test_keys_show_one_side_one_relation_what_has_certain_words_or_another
     home: Path, conn: Connection
 ) -> None:
     traced(conn)
-    async with open_screens(home) as seen:
-        await opened(seen)
-        await seen.press("o")
-        await seen.until_gone("-0.5")
+    async with open_screens(home, first=opened) as seen:
+        await seen.press("o", gone="-0.5")
         await seen.press("o", shows="1 of 3: opponents")
         await seen.press("o", "v", shows="1 of 3: proponents and opponents, relation embassy")
         await seen.press("v", "v", "v", "slash", shows="esc cancels")

@@ -30,8 +30,7 @@ async def open_log(seen: Seen) -> None:
 
 async def search(seen: Seen, text: str) -> None:
     await seen.press("slash", shows="search the log for")
-    await seen.press(*text, "enter")
-    await seen.until_gone("search the log for")
+    await seen.press(*text, "enter", gone="search the log for")
 
 
 def lines(seen: Seen) -> LogLines:
@@ -48,11 +47,9 @@ def marked(seen: Seen) -> object:
 async def test_it_shows_the_end_and_grows_with_the_run_until_somebody_goes_up(run_cli: Console) -> None:
     script = "seq -f 'line %.0f' 1000; " + GATE + "echo after the gate"
     run_cli.running(run_cli.detach("sh", "-c", script))
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await open_log(seen)
+    async with open_screens(run_cli.home, (80, 24), first=open_log) as seen:
         await seen.until_shows("line 1000", "following, 1,000 lines")
-        await seen.press("pageup")
-        await seen.until_gone("line 1000\n")
+        await seen.press("pageup", gone="line 1000\n")
         (run_cli.cwd / "gate").touch()
         run_cli.ended(1)
         await seen.until_shows("✓ succeeded", "of 1,001 lines")
@@ -63,8 +60,7 @@ async def test_it_shows_the_end_and_grows_with_the_run_until_somebody_goes_up(ru
 
 async def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cli: Console) -> None:
     with_log(run_cli, "".join("The Needle\n" if i in (50, 70) else f"hay {i}\n" for i in range(200)))
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await open_log(seen)
+    async with open_screens(run_cli.home, (80, 24), first=open_log) as seen:
         await seen.until_shows("hay 199")
         await search(seen, "needle")  # no capitals: none are told apart
         await seen.until(lambda: marked(seen) == 70, "the hit before the end")
@@ -82,8 +78,7 @@ async def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(
 
 async def test_a_pattern_between_slashes_is_one_and_a_broken_one_is_said_to_be_none(run_cli: Console) -> None:
     with_log(run_cli, "".join(f"loss 0.{i:03d}\n" for i in range(300)))
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await open_log(seen)
+    async with open_screens(run_cli.home, (80, 24), first=open_log) as seen:
         await search(seen, "/0.1[0]5$/")
         await seen.until(lambda: marked(seen) == 105, "the line of the pattern")
         await search(seen, "/(/")
@@ -96,8 +91,7 @@ async def test_from_the_errors_alone_back_to_all_lines_one_stands_where_the_erro
     some = [f"step {i}" for i in range(400)]
     some[100], some[300], some[350] = "UserWarning: slow", "ValueError: no", "error again"
     with_log(run_cli, "\n".join(some))
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await open_log(seen)
+    async with open_screens(run_cli.home, (80, 24), first=open_log) as seen:
         await seen.until_shows("step 399")
         await seen.press("L")
         await seen.until_shows("only warnings and errors", "UserWarning: slow\nValueError: no\nerror again")
@@ -124,8 +118,7 @@ async def test_nothing_in_a_log_is_markup_or_an_escape_and_wide_signs_keep_their
         b"x" * 300 + b" far right",
     ]
     with_log(run_cli, b"\n".join(o if isinstance(o, bytes) else o.encode() for o in odd) + b"\n")
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await open_log(seen)
+    async with open_screens(run_cli.home, (80, 24), first=open_log) as seen:
         await seen.until_shows("[bold]b[/bold] [@click=app.quit]x[/]", HEBREW, "99% done")
         assert not {"\x1b", "\x07", "\u202e", "\r"} & set(seen.text)
         wide = seen.row_of("日本語")
@@ -151,6 +144,5 @@ async def test_a_log_that_cannot_be_read_is_no_crash(run_cli: Console) -> None:
     for put, told in cases:
         log.unlink(missing_ok=True)
         put()
-        async with open_screens(run_cli.home, (80, 24)) as seen:
-            await open_log(seen)
+        async with open_screens(run_cli.home, (80, 24), first=open_log) as seen:
             await seen.until_shows(told)

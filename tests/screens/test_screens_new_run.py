@@ -44,8 +44,7 @@ def a_graph(folder: Path, triples: int = 60) -> Path:
 
 
 async def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> None:
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (80, 24), first=opened) as seen:
         assert "nations" in seen.row_of("data")
         assert "to spare" in seen.row_of("PLAN")
         await seen.go_to("batch_size")
@@ -59,8 +58,7 @@ async def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) 
 async def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_started(
     run_cli: Console,
 ) -> None:
-    async with open_screens(run_cli.home, (160, 40)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (160, 40), first=opened) as seen:
         await turn(seen, "gpu", "t4")
         await seen.until_shows("on Tesla T4", "what-if")
         await turn(seen, "compile", "reduce-overhead")
@@ -83,8 +81,7 @@ async def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_nev
 async def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second_key_forces_it(
     run_cli: Console,
 ) -> None:
-    async with open_screens(run_cli.home, (160, 40)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (160, 40), first=opened) as seen:
         await write(seen, "embedding_dim", "40000")
         await seen.until_shows("does not fit")
         await seen.until_shows("no option makes it fit")
@@ -93,15 +90,13 @@ async def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second
 
 
 async def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
-    async with open_screens(run_cli.home) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, first=opened) as seen:
         await turn(seen, "workload", "exec")
         await seen.until_shows("command: the command is missing")
         await write(seen, "command", "echo hello")
         await seen.until_shows("-- echo hello")
         await seen.press("x", shows="start this run?")
-        await seen.press("escape")
-        await seen.until_gone("start this run?")
+        await seen.press("escape", gone="start this run?")
         assert run_cli.run(1) is None
         await seen.press("x", "enter", shows=("1 exec", "succeeded"))
         await seen.press("escape", shows="RECENT")
@@ -109,8 +104,7 @@ async def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> No
 
 
 async def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
-    async with open_screens(run_cli.home) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, first=opened) as seen:
         await write(seen, "num_epochs", "many")
         await seen.until_shows("PLAN  epochs: expected a whole number, found 'many'")
         assert "expected a whole number" in seen.row_of("epochs")
@@ -126,8 +120,7 @@ async def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
 async def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path: Path) -> None:
     folder = a_graph(tmp_path / "graphs" / "robokop")
     a_graph(tmp_path / "graphs" / "robots")
-    async with open_screens(run_cli.home, (200, 40)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (200, 40), first=opened) as seen:
         await seen.go_to("data")
         await seen.press("enter")
         await seen.until_typing()
@@ -140,7 +133,8 @@ async def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_
     folder = a_graph(tmp_path / "large", 150_000)
 
     def is_counted() -> bool:
-        return (run_cli.home / "counts.json").exists() and "large" in _counted(run_cli.home)
+        counts = run_cli.home / "counts.json"
+        return counts.exists() and "large" in counts.read_text()
 
     async with open_screens(run_cli.home, (120, 40)) as seen:
         screen = await opened(seen)
@@ -155,10 +149,6 @@ async def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_
         await turn(seen, "data", "nations", by="left")
         await seen.until_shows("kgops train --dataset")  # other data do not wait for these
         assert not is_counted()
-
-
-def _counted(home: Path) -> str:
-    return (home / "counts.json").read_text()
 
 
 async def test_names_of_folders_are_text_and_nothing_else(run_cli: Console, tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ from storage.database import Connection
 
 
 async def test_rate_seed_model_and_label_are_in_the_command_and_in_its_job(run_cli: Console) -> None:
-    async with open_screens(run_cli.home, (160, 40)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (160, 40), first=opened) as seen:
         await write(seen, "learning_rate", "0.02")
         await write(seen, "seed", "7")
         await write(seen, "label", "a try of mine")
@@ -75,8 +74,7 @@ def test_a_wrong_value_says_why_at_its_field(workload: str, field: str, text: st
 
 
 async def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cli: Console) -> None:
-    async with open_screens(run_cli.home, (160, 50)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (160, 50), first=opened) as seen:
         await turn(seen, "workload", "pipeline")
         await turn(seen, "num_epochs", "1", by="left")
         await write(seen, "embedding_dim", "16")
@@ -268,8 +266,7 @@ def cells(lines: list[str], columns: tuple[str, str, str]) -> dict[str, tuple[st
 async def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "size=60m"):
         console = Console(tmp_path / "small" / "kgops", tmp_path)
-        async with open_screens(console.home) as seen:
-            await opened(seen)
+        async with open_screens(console.home, first=opened) as seen:
             assert seen.row_of("PLAN").startswith("PLAN  does not fit on the disk, writes ")
             assert "to spare" not in seen.text
             await seen.until_shows("would write")
@@ -280,8 +277,7 @@ async def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> Non
 
 
 async def test_the_plan_follows_runs_that_others_start_and_stop(run_cli: Console) -> None:
-    async with open_screens(run_cli.home, (160, 40)) as seen:
-        await opened(seen)
+    async with open_screens(run_cli.home, (160, 40), first=opened) as seen:
         await seen.until_shows("PLAN  fits now")
         alone = run_cli.detach("sleep", "600", flags=("--exclusive",))
         await seen.until_shows(f"would wait now for run {alone}")

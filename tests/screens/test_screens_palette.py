@@ -8,8 +8,7 @@ async def test_the_palette_does_what_it_names(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "by name", "--", "true")
     async with open_screens(run_cli.home, (100, 40), shows="RECENT") as seen:
         await seen.press("ctrl+p", shows="Open what is under the cursor")
-        await seen.press(*"open")
-        await seen.until_gone("Write a note")
+        await seen.press(*"open", gone="Write a note")
         await seen.press("enter", shows=("1 exec by name  ✓ succeeded", "Record"))
 
 

@@ -242,5 +242,4 @@ async def test_only_a_run_that_has_a_model_can_be_asked(home: Path, conn: Connec
             others = rows.index("KEYS FOR OTHER RUNS")
             asks = next(i for i, row in enumerate(rows) if "Ask the model of this run" in row)
             assert (asks < others) is (number > 1)
-            await seen.press("escape")
-            await seen.until_gone("KEYS HERE")
+            await seen.press("escape", gone="KEYS HERE")

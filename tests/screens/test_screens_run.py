@@ -42,8 +42,7 @@ async def test_options_are_shown_as_asked_and_as_applied_with_the_reason(run_cli
 async def test_attempts_say_why_they_ended_and_what_was_changed(run_cli: Console) -> None:
     oom = "if [ {batch} != 16 ]; then echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1; fi"
     run_cli("run", "exec", "--on-oom", "batch=64,32,16", "--", "sh", "-c", oom)
-    async with open_screens(run_cli.home) as seen:
-        await open_newest(seen)
+    async with open_screens(run_cli.home, first=open_newest) as seen:
         assert "ATTEMPT" in seen.text
         rows = [line for line in seen.lines() if "out of memory " in line and line.lstrip()[:1].isdigit()]
         assert [row.split()[0] for row in rows] == ["1", "2"]
@@ -77,8 +76,7 @@ async def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(
     home: Path, conn: Connection
 ) -> None:
     curves_of(conn, 600.0)
-    async with open_screens(home) as seen:
-        await open_newest(seen)
+    async with open_screens(home, first=open_newest) as seen:
         heading = next(line for line in seen.lines() if line.startswith("›1 loss"))
         assert heading.split()[1:3] == ["loss", "0.0020"]
         assert "GPU memory MiB ─ predicted 600" in heading
@@ -100,8 +98,7 @@ async def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(
 
 async def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
     run_cli.running(run_cli.detach("sh", "-c", "exec sleep 60"))
-    async with open_screens(run_cli.home, (80, 24)) as seen:
-        await open_newest(seen)
+    async with open_screens(run_cli.home, (80, 24), first=open_newest) as seen:
         await seen.press("s", shows="y yes")
         await seen.press("y", shows="■ stopped")
         await seen.press("r", shows="y yes")
@@ -113,15 +110,13 @@ async def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
 
 async def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Console) -> None:
     run_cli("run", "exec", "--tag", "draft", "--", "true")
-    async with open_screens(run_cli.home) as seen:
-        await open_newest(seen)
+    async with open_screens(run_cli.home, first=open_newest) as seen:
         await seen.press("t", shows="tags of run 1: word")
         await seen.press(*"paper -draft", "enter", shows="tags of run 1: paper")
         await seen.press("m", shows="note on run 1")
         await seen.press(*"best so far", "enter", shows=("NOTE of", "best so far"))
         await seen.press("t", shows="tags of run 1: word")
-        await seen.press("escape")
-        await seen.until_gone("tags of run 1: word")
+        await seen.press("escape", gone="tags of run 1: word")
     conn = open_reader(run_cli.home / "kgops.db")
     assert reports.tags(conn, 1) == ["paper"]
     assert [note.text for note in reports.notes(conn, 1)] == ["best so far"]
@@ -130,8 +125,7 @@ async def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli:
 
 async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
-    async with open_screens(run_cli.home) as seen:
-        await open_newest(seen)
+    async with open_screens(run_cli.home, first=open_newest) as seen:
         assert run_cli("delete", "1", "--yes").code == 0
         await seen.until_shows("run 1 is no longer in the record")
         await seen.press("t", shows="tags of run 1: word")

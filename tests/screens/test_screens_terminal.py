@@ -1,10 +1,8 @@
 """A real terminal: opened by `kgops` alone, resized, lost with a run going, opened again; silent when nothing moves."""
 
-import fcntl
 import os
 import re
 import signal
-import struct
 import sys
 import termios
 import time
@@ -16,11 +14,6 @@ from driving import Console, Terminal, patience, wait_for
 
 Open = Callable[..., Terminal]
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
-
-
-def resize(terminal: Terminal, columns: int, lines: int) -> None:
-    fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    os.kill(terminal.child.pid, signal.SIGWINCH)
 
 
 def settled(terminal: Terminal, quiet_s: float = 1.2) -> None:
@@ -38,7 +31,8 @@ def away_and_back(terminal: Terminal, shown: bytes) -> None:
     """Ctrl-Z, and what a shell's `fg` does."""
     terminal.type(b"\x1a")
     terminal.wait_for_text(b"\x1b[?1049l")
-    wait_for(lambda: _state(terminal.child.pid) == "T", "it to be stopped")
+    stat = Path(f"/proc/{terminal.child.pid}/stat")
+    wait_for(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it to be stopped")
     terminal.seen = b""
     os.kill(terminal.child.pid, signal.SIGCONT)
     terminal.wait_for_text(shown)
@@ -142,7 +136,8 @@ def test_screens_hear_that_they_are_back_and_resized_whichever_thread_the_kernel
         away_and_back(terminal, b"No runs yet")
     settled(terminal)
     terminal.seen = b""
-    resize(terminal, 60, 20)
+    termios.tcsetwinsize(terminal.master, (20, 60))
+    os.kill(terminal.child.pid, signal.SIGWINCH)
     terminal.wait_for_text(b"No runs yet")
     terminal.type(b"q")
     assert terminal.wait() == 0
@@ -157,10 +152,6 @@ def test_screens_whose_terminal_is_lost_end_though_nobody_tells_them(
     terminal.wait_for_text(b"No runs yet")
     terminal.hang_up()
     terminal.wait()
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 MANY_COLOURS = re.compile(rb"\x1b\[[0-9;]*(?:38|48);[25];")
