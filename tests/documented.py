@@ -156,6 +156,11 @@ class Desk:
         self.went[line] = Went(child.returncode, out, err, written=written)
         return self.went[line]
 
+    def must(self, line: str) -> Went:
+        went = self.type(line)
+        assert went.code == 0, (line, went.err)
+        return went
+
     def run(self, number: int) -> Path:
         """The folder of a run."""
         return self.console.folder(number)
@@ -184,7 +189,9 @@ class Reader:
             if each.line not in self.desk.went:
                 shorter = " --num-epochs 8" if "--recipe" in each.line else ""
                 self.desk.went[each.line] = self.desk.type(each.line + shorter)
-        return self.desk.went[line.line]
+        went = self.desk.went[line.line]
+        assert went.code == 0, went.err
+        return went
 
 
 def at_a_desk(folder: Path, lines: list[Typed]) -> Iterator[Reader]:

@@ -20,15 +20,6 @@ README = (ROOT / "README.md").read_text()
 REFERENCE = (ROOT / "docs/COMMANDS.md").read_text()
 
 BENCHMARKS = (ROOT / "BENCHMARKS.md").read_text()
-# A number with a unit, as in "0.4907 x" and "3 to 10 %".
-METRIC = re.compile(
-    r"(?<![\w.,:/-])\d[\d,]*(?:\.\d+)?(?: to [\d.,]*\d)? ?"
-    r"(?:µs|ms|s|h|[KMG]iB|[kMG]?B|bytes|%|×|x|minutes|seconds|hours)(?!\w)"
-)
-
-
-def metrics(text: str) -> list[str]:
-    return METRIC.findall(text)
 
 
 def test_readme_shows_the_very_metrics_of_the_benchmarks() -> None:

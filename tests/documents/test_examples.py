@@ -65,16 +65,12 @@ def desk(everywhere: Desk, tmp_path: Path) -> Desk:
 
 def succeeds(**columns: object) -> Check:
     def check(desk: Desk, went: Went) -> None:
-        run = desk.console.show(newest(desk))
+        (newest,) = desk.console("runs", "--limit", "1", "--json").json()
+        run = desk.console.show(newest["id"])
         assert {"state": "succeeded", **columns}.items() <= run.items()
         assert went.written == frozenset()
 
     return check
-
-
-def newest(desk: Desk) -> int:
-    number: int = json.loads(desk.type("kgops runs --limit 1 --json").out)[0]["id"]
-    return number
 
 
 def plans(subject: str) -> Check:
@@ -91,15 +87,15 @@ def plans(subject: str) -> Check:
 def has_a_profile(desk: Desk, went: Went) -> None:
     assert went.written == {"mine.toml"}
     assert tomllib.loads((desk.folder / "mine.toml").read_text())["options"]["precision"] == "fp16"
-    assert desk.type("kgops profiles check mine.toml").code == 0
+    desk.must("kgops profiles check mine.toml")
 
 
 def names_a_host(desk: Desk) -> None:
-    assert desk.type("kgops hosts add lab1 127.0.0.1").code == 0
+    desk.must("kgops hosts add lab1 127.0.0.1")
 
 
 def names_another_host(desk: Desk) -> None:
-    assert desk.type("kgops hosts add lab2 127.0.0.1").code == 0
+    desk.must("kgops hosts add lab2 127.0.0.1")
 
 
 def has_named_a_host(desk: Desk, went: Went) -> None:
@@ -137,12 +133,12 @@ def leaves(*names: str) -> Check:
 
 
 def has_drugs(desk: Desk) -> None:
-    assert desk.type("kgops data drugs --make robokop").code == 0
+    desk.must("kgops data drugs --make robokop")
 
 
 def has_a_graph(desk: Desk) -> None:
     has_drugs(desk)
-    assert desk.type("kgops data kgx robokop --make graph").code == 0
+    desk.must("kgops data kgx robokop --make graph")
 
 
 def has_started_all(desk: Desk, went: Went) -> None:
@@ -152,7 +148,7 @@ def has_started_all(desk: Desk, went: Went) -> None:
         job = tomllib.loads((desk.run(int(number)) / "job.toml").read_text())
         asked.add((job["options"]["batch_size"], job["train"]["learning_rate"]))
     assert asked == {(batch, rate) for batch in (256, 512) for rate in (0.001, 0.003)}
-    assert desk.type(f"kgops stop --grace 1 {' '.join(numbers)}").code == 0
+    desk.must(f"kgops stop --grace 1 {' '.join(numbers)}")
 
 
 def compares_four(desk: Desk, went: Went) -> None:
@@ -275,7 +271,7 @@ def test_example_does_what_it_says_to_a_run(tmp_path: Path, line: str) -> None:
     state, then, attempts = ON_A_RUN[line]
     desk = Desk.at(tmp_path / "place")
     put_run(desk, 42, state)
-    assert desk.type(line).code == 0
+    desk.must(line)
     assert desk.console.ended(42).state == then
     assert desk.console.show(42)["attempts"] == attempts
     desk.close()
@@ -317,8 +313,7 @@ def test_what_a_demo_and_its_tour_say_to_do_next_works(tmp_path: Path) -> None:
     waiting = ["kgops demo"]
     while waiting:
         line = waiting.pop(0)
-        went = desk.type(line)
-        assert went.code == 0, (line, went.err)
+        went = desk.must(line)
         # Without a terminal the screens are not opened, and help is printed: no next steps.
         waiting += re.findall(r"^ {5}((?:KGOPS_HOME=\S+ )?python -m kgops.*)$", went.out, re.M)
     typed = [line.partition("kgops ")[2].partition(" ")[0] for line in desk.went]

@@ -124,9 +124,7 @@ def test_example_works_on_a_history(history: Desk, line: str) -> None:
     if line.startswith("kgops logs"):
         logged = "print('loss=0.125', flush=True); print('fine', flush=True)"
         assert history.console("run", "exec", "--", sys.executable, "-c", logged).code == 0
-    went = history.type(line)
-    assert went.code == 0, went.err
-    WITH_A_HISTORY[line](history, went)
+    WITH_A_HISTORY[line](history, history.must(line))
 
 
 IMPORTS = (
@@ -146,10 +144,8 @@ def test_what_was_exported_or_lies_in_a_folder_is_imported(history: Desk, tmp_pa
     output = desk.folder / "results/robokop"
     output.mkdir(parents=True)
     (output / "training_history.json").write_text('{"loss": [0.5, 0.25]}')
-    written_out = history.type(f"kgops bench export 3 --to json --output {desk.folder / 'bench-3.json'}")
-    assert written_out.code == 0, written_out.err
-    of_runs, of_benches = (desk.type(line) for line in IMPORTS)
-    assert (of_runs.code, of_benches.code) == (0, 0), of_runs.err + of_benches.err
+    history.must(f"kgops bench export 3 --to json --output {desk.folder / 'bench-3.json'}")
+    of_runs, _ = (desk.must(line) for line in IMPORTS)
     assert of_runs.out.count(": imported ") == 3
     assert len(json.loads(desk.type("kgops bench show --json").out)) >= 1
     desk.close()

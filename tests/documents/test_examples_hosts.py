@@ -31,8 +31,7 @@ def test_examples_about_other_hosts_do_what_they_say(lab: Lab) -> None:
         command = ("run", "exec", "--label", f"of {name}", "--", sys.executable, "-c", "print('loss=0.125')")
         assert lab.there(name)(*command).code == 0
     for line, (prints, leaves) in EXAMPLES.items():
-        went = lab.kgops(*shlex.split(line)[1:])
-        assert went.code == 0, (line, went.err)
+        went = lab.must(*shlex.split(line)[1:])
         assert re.search(prints, went.out), (line, went.out)
         if leaves is not None:
             assert "of lab2" in (lab.console.cwd / leaves).read_text()

@@ -84,7 +84,9 @@ class Reader:
         for each in [*(TRAININGS if line in TRACINGS + BATCHES else ()), line]:
             if each not in self.desk.went:
                 self.desk.type(each)
-        return self.desk.went[line]
+        went = self.desk.went[line]
+        assert went.code == 0, went.err
+        return went
 
     def number(self, line: str) -> int:
         (said,) = re.findall(r"^run (\d+) ", self.typed(line).out, re.M)
@@ -124,7 +126,6 @@ REGRESSIONS = [line for line in LINES if shlex.split(line)[1] == "regress"]
 @pytest.mark.parametrize("line", TRAININGS, ids=named)
 def test_a_training_leaves_the_files_it_always_left(reader: Reader, line: str) -> None:
     done = reader.typed(line)
-    assert done.code == 0, done.err
     flags = flags_of(line)
     folder = flags["--output-dir"]
     epochs, every = int(flags.get("--num-epochs", 100)), int(flags.get("--checkpoint-frequency", 2))
@@ -146,7 +147,6 @@ def test_a_training_leaves_the_files_it_always_left(reader: Reader, line: str) -
 @pytest.mark.parametrize("line", TRACINGS, ids=named)
 def test_a_tracing_writes_what_was_asked_for_whole(reader: Reader, line: str) -> None:
     done = reader.typed(line)
-    assert done.code == 0, done.err
     flags = flags_of(line)
     asked = {flags[name] for name in ("--output", "--csv-output") if name in flags}
     assert done.written == asked
@@ -186,7 +186,6 @@ def test_a_tracing_writes_what_was_asked_for_whole(reader: Reader, line: str) ->
 @pytest.mark.parametrize("line", BATCHES, ids=named)
 def test_a_batch_leaves_files_for_each_triple_and_a_summary(reader: Reader, line: str) -> None:
     done = reader.typed(line)
-    assert done.code == 0, done.err
     flags = flags_of(line)
     folder = flags["--output-dir"]
     many = reader.sizes["batch"]
@@ -206,7 +205,6 @@ def test_a_batch_leaves_files_for_each_triple_and_a_summary(reader: Reader, line
 @pytest.mark.parametrize("line", REGRESSIONS, ids=named)
 def test_a_regression_evaluates_and_writes_nothing_unasked(reader: Reader, line: str) -> None:
     done = reader.typed(line)
-    assert done.code == 0, done.err
     assert done.written == frozenset()
     results = reader.desk.run(reader.number(line)) / "results"
     stages = json.loads((results / "test_results.json").read_text())
@@ -250,8 +248,7 @@ def test_a_second_training_into_a_folder_leaves_no_checkpoint_of_the_first(reade
     )
     went = reader.desk.type(f"kgops train --train data/train.txt {small}")
     assert went.code == 2 and "models/again already has best_model.pt" in went.err, went.err
-    went = reader.desk.type(f"kgops train --train data/train.txt {small} --force")
-    assert went.code == 0, went.err
+    reader.desk.must(f"kgops train --train data/train.txt {small} --force")
     left = {path.name for path in (models / "again").rglob("*.pt")}
     assert left == {"final_model.pt", *(f"checkpoint_epoch_{n:07d}.pt" for n in (2, 4))}
     assert (models / "again" / "mine.txt").read_text() == "mine"

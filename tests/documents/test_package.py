@@ -57,7 +57,8 @@ def test_the_wheel_holds_the_three_packages_and_the_profiles_and_nothing_else(wh
 def test_the_installed_wheel_runs_a_command_to_its_end(environment: Path, tmp_path: Path) -> None:
     told = _kgops(environment, tmp_path, "run", "exec", "--json", "--", "echo", "hello")
     assert '"state": "succeeded"' in told.stdout
-    assert str(environment) in _run(environment, tmp_path, "import kgops; print(kgops.__file__)").stdout
+    python = [str(environment / "bin" / "python"), "-c", "import kgops; print(kgops.__file__)"]
+    assert str(environment) in _call(python, tmp_path).stdout
     assert "hello" in _kgops(environment, tmp_path, "logs", "1").stdout
 
 
@@ -81,10 +82,6 @@ def test_a_foreign_package_of_our_name_is_refused_by_name(tmp_path: Path) -> Non
 
 def _kgops(environment: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return _call([str(environment / "bin" / "kgops"), *arguments], folder)
-
-
-def _run(environment: Path, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    return _call([str(environment / "bin" / "python"), "-c", code], folder)
 
 
 def _call(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

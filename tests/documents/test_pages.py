@@ -77,13 +77,13 @@ def has_a_failed_run(desk: Desk) -> None:
 def has_a_trained_model(desk: Desk) -> None:
     """ConvE, as PyKEEN's own pipeline saves it."""
     small = "--embedding-dim 16 --num-epochs 1"
-    assert desk.type(f"kgops train --engine pykeen --model ConvE --dataset nations {small}").code == 0
+    desk.must(f"kgops train --engine pykeen --model ConvE --dataset nations {small}")
     shutil.copy(desk.run(1) / "results/pykeen/trained_model.pkl", desk.folder)
 
 
 def has_runs_of_a_paper(desk: Desk) -> None:
     for seed in (1, 2):
-        assert desk.type(f"{TRAINED} --seed {seed} --tag paper").code == 0
+        desk.must(f"{TRAINED} --seed {seed} --tag paper")
 
 
 def has_runs_and_benchmarks(desk: Desk) -> None:
@@ -110,7 +110,7 @@ def has_what_commands_name(desk: Desk) -> None:
     has_a_job(desk)
     has_scripts_and_a_gpu(desk)
     desk.more.clear()  # only the scripts
-    assert desk.type("kgops data flights --make flights && kgops data drugs --make robokop").code == 0
+    desk.must("kgops data flights --make flights && kgops data drugs --make robokop")
     desk.console.running(int(desk.type("kgops exec --label long --detach -- python long.py").out))
 
 
@@ -221,8 +221,7 @@ def test_the_commands_of_the_guide_on_servers_run_over_ssh(lab: Lab) -> None:
     named, *lines = commands_of("docs/guides/servers.md")
     assert named == "kgops hosts add lab1 ada@lab1.example.org"
     for line in lines:
-        went = lab.kgops(*shlex.split(line)[1:])
-        assert went.code == 0, (line, went.err)
+        lab.must(*shlex.split(line)[1:])
     assert lab.console.show(1)["state"] == "cancelled"
 
 
@@ -234,8 +233,7 @@ def test_the_commands_of_the_guide_on_slurm_run_on_a_cluster(
     with cluster(tmp_path_factory.mktemp("slurm"), 1, with_gpus=True) as one:
         desk.more |= one.environment
         for line in (f"{train} --num-epochs 1", trace):
-            went = desk.type(line)
-            assert went.code == 0, (line, went.err)
+            desk.must(line)
 
 
 def test_a_model_that_is_added_as_the_guide_says_is_trained_explained_and_traced(desk: Desk) -> None:
