@@ -10,9 +10,6 @@ from driving import Console, Done
 from gpu_machine import LARGE, OTHERS, GpuMachine
 from nvml_standin import a100, t4
 
-WAITS = "would wait now for 14,100 MiB that another user holds"
-
-
 PIPELINE = """workload = "pipeline"
 [pipeline.train]
 dataset = "nations"
@@ -28,20 +25,17 @@ def machine(tmp_path: Path) -> GpuMachine:
     return GpuMachine(tmp_path, t4(), a100("GPU-a"), a100("GPU-b"))
 
 
-def busy(machine: GpuMachine) -> None:
-    machine.show(t4(used_mib=14_100, processes=OTHERS), a100("GPU-a"), a100("GPU-b"))
-
-
 def test_a_numbered_device_waits_for_its_gpu_as_any_run_does(
     kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
 ) -> None:
-    busy(machine)
+    machine.show(t4(used_mib=14_100, processes=OTHERS), a100("GPU-a"), a100("GPU-b"))
     by = (("--device", "cuda:0"), ("--gpu", "0"))
     planned = [kgops("suggest", *LARGE, *words, "--json").json()[0] for words in by]
     assert [(plan["now"], plan["on"], plan["gpu"], plan["profile"]) for plan in planned] == [
         ("later", "Tesla T4", "0", "t4")
     ] * 2
-    assert WAITS in kgops("run", *LARGE, *by[0], "--dry-run").out
+    waits = "would wait now for 14,100 MiB that another user holds"
+    assert waits in kgops("run", *LARGE, *by[0], "--dry-run").out
     rows = []
     for words in by:
         run = run_cli.row(int(kgops("run", *LARGE, *words, "--detach").out))

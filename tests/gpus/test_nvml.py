@@ -241,12 +241,6 @@ def test_nvml_loads_without_site_packages_and_pulls_in_nothing_heavy(tmp_path: P
 # ---- a driver or a GPU that does not answer ----
 
 
-def problem() -> NvmlProblem:
-    found = open_nvml()
-    assert isinstance(found, NvmlProblem)
-    return found
-
-
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has an NVIDIA driver")
 def test_a_machine_without_a_driver_says_that_runs_use_the_cpu() -> None:
     found, modules = ask_child(dict(os.environ), problem_and_modules)
@@ -256,7 +250,9 @@ def test_a_machine_without_a_driver_says_that_runs_use_the_cpu() -> None:
 
 
 def problem_and_modules() -> tuple[NvmlProblem, set[str]]:
-    return problem(), set(sys.modules)
+    found = open_nvml()
+    assert isinstance(found, NvmlProblem)
+    return found, set(sys.modules)
 
 
 def test_a_gpu_lost_while_watching_keeps_its_uuid_and_comes_back(standin: StandIn) -> None:

@@ -15,7 +15,7 @@ from kgops.hosts.protocol import PROTOCOL, as_line
 from kgops.hosts.run_mirror import LogCopy, RunMirror
 from kgops.hosts.run_picture import MOST_BUCKETS, MOST_CURVES, RunPictureReader, thinned
 from kgops.present import report_page
-from kgops.present.run_detail import RunDetail, read_run_detail
+from kgops.present.run_detail import read_run_detail
 from kgops.settings import Home
 from screens import run_page
 from storage.database import open_reader, open_writer, transaction
@@ -122,16 +122,15 @@ def test_whatever_a_host_says_of_a_run_is_taken_whole_or_refused(run_cli: Consol
             continue
         if mirror.detail is None:
             continue  # what is shown is complete, and the word that it is was damaged
-        for show in (lambda one: run_page.rows(one, 100, 40, rng.choice(run_page.TABS)), report_of):
+        for show in (
+            lambda one: run_page.rows(one, 100, 40, rng.choice(run_page.TABS)),
+            lambda one: report_page.page(replace(one, path=Path("/nowhere")), (), name="lab1:1"),
+        ):
             try:
                 show(mirror.detail)
             except (KeyError, TypeError, ValueError, AttributeError):
                 pass  # a table of no known form, for which screen and report have a sentence
     assert 60 < refused < 600
-
-
-def report_of(detail: RunDetail) -> str:
-    return report_page.page(replace(detail, path=Path("/nowhere")), (), name="lab1:1")
 
 
 def damage(value: Any, rng: random.Random) -> None:

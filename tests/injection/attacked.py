@@ -22,12 +22,7 @@ class Command:
     arguments: tuple[str, ...]
     target: str = "console"
     prepare: Callable[[Room], None] = lambda room: None
-    again: tuple[str, ...] = (
-        "runs",
-        "--json",
-        "--limit",
-        "1000",
-    )  # what brings its work to an end afterwards
+    again: tuple[str, ...] = ("runs",)  # what brings its work to an end afterwards
     wants: tuple[int, ...] = ()  # runs that the command is about
 
     def attack_arguments(self, room: Room) -> tuple[str, ...]:

@@ -25,10 +25,6 @@ from kgops.supervisor import locks, processes, spawn
 from kgops.supervisor.run_folder import RunFolder
 
 HERE = Path(__file__).parent
-_NEVER_NEEDED = (
-    "kgops.maths",
-    "kgops.cluster",
-)
 # A stop is seen within a tick: supervisors that look more often change nothing else.
 _ENTRY = "from kgops.supervisor import supervise, watch; watch.TICK_S = 0.05; "
 _planted = ""
@@ -75,10 +71,8 @@ class Answer:
 def import_everything() -> None:
     """Whatever a console imports, once for all of them. Files that are opened for it are not the home's."""
     for found in pkgutil.walk_packages(kgops.__path__, "kgops."):
-        is_left_out = found.name.startswith(
-            (*_NEVER_NEEDED, "kgops.tour", "kgops.cli.bench", "kgops.cli.demo")
-        )
-        if not is_left_out and not found.name.endswith("__main__"):
+        never_needed = ("kgops.maths", "kgops.cluster", "kgops.tour", "kgops.cli.bench", "kgops.cli.demo")
+        if not found.name.startswith(never_needed) and not found.name.endswith("__main__"):
             importlib.import_module(found.name)
     importlib.import_module("storage.schema")
     spawn.ENTRY = _ENTRY + "supervise.main()"

@@ -38,7 +38,10 @@ class Before:
         rows = {}
         if room.home.database.exists():
             conn = open_reader(room.home.database)
-            rows = {run.id: _told(run) for run in run_list.page(conn, limit=1000)}
+            rows = {
+                run.id: {name: getattr(run, name) for name in _ABOUT_A_RUN}
+                for run in run_list.page(conn, limit=1000)
+            }
             conn.close()
         return cls(rows, _folders(room))
 
@@ -194,7 +197,7 @@ class Judge:
             self.say(f"resuming said it failed, and the run went on ({_last_line(self.answer.err)})")
         if name == "delete" and did and 2 in self.rows:
             self.say("the run was deleted and is there")
-        if name == "import" and did and len(new) != 2 and not _says_trouble(self.answer):
+        if name == "import" and did and len(new) != 2 and "Warning: " not in self.answer.err:
             self.say(f"two runs were imported and {len(new)} are there")
         if name == "rebuild" and self.expected is not None:
             self._compare_rows(self.expected)
@@ -312,10 +315,6 @@ class Judge:
                 self.say(f"supervisor.log has a traceback: {_last_line(text)}")
 
 
-def _told(run: runs.Run) -> dict[str, Any]:
-    return {name: getattr(run, name) for name in _ABOUT_A_RUN}
-
-
 def _folders(room: Room) -> dict[str, set[str]]:
     """Of runs alone; what begins with a dot is not one yet, or no longer."""
     return {
@@ -335,10 +334,6 @@ def _last_line(text: str) -> str:
         return f"{''.join(lines[-1:])[:200]}{where}"
     told = [line for line in lines if line.startswith(("Error:", "Warning:"))] or lines[-1:]
     return "".join(told[-1:])[:300]
-
-
-def _says_trouble(answer: Answer) -> bool:
-    return "Warning: " in answer.err
 
 
 def _command_line(pid: int) -> str:

@@ -224,12 +224,8 @@ def test_the_fallbacks_goes_in_the_order_of_the_project_and_asks_before_it_chang
 # ---- flights, seen from outside ----
 
 
-def write_flight(path: Path, frames: int, size: tuple[int, int] = (12, 20), dtype: Any = np.uint8) -> None:
-    np.savez(path, frames=np.zeros((frames, *size), dtype))
-
-
 def test_flights_are_known_by_their_headers(tmp_path: Path) -> None:
-    write_flight(tmp_path / "b.npz", 30)
+    np.savez(tmp_path / "b.npz", frames=np.zeros((30, 12, 20), np.uint8))
     np.savez_compressed(tmp_path / "a.npz", frames=np.zeros((7, 12, 20), np.uint8))
     (tmp_path / "c").mkdir()
     np.save(tmp_path / "c" / "frames.npy", np.zeros((5, 12, 20), np.uint8))

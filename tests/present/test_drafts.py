@@ -2,14 +2,9 @@
 
 import pytest
 
-from kgops.jobs.job import Job
 from kgops.present.draft_fields import BadField
 from kgops.present.drafts import Draft, draft_of, job_of
 from kgops.workloads.job_files import read_job
-
-
-def a_training(**settings: object) -> Job:
-    return read_job({"workload": "train", "train": {"dataset": "umls", **settings}}, "a test")
 
 
 @pytest.mark.parametrize(
@@ -21,7 +16,7 @@ def a_training(**settings: object) -> Job:
     ],
 )
 def test_the_form_starts_the_job_that_it_was_filled_from(settings: dict[str, object]) -> None:
-    job = a_training(**settings)
+    job = read_job({"workload": "train", "train": {"dataset": "umls", **settings}}, "a test")
     draft, left_out = draft_of(job)
     assert left_out == ""
     again = job_of(draft)

@@ -57,12 +57,6 @@ def some_graph(seed: int) -> ExplanationGraph:
     return graph_of(one, paths_of(one, triples))
 
 
-def places_of(graph: ExplanationGraph) -> list[Place]:
-    """Boxes of 10 by 6, with 10 between columns and lanes."""
-    at = [(20 * node.column, 16 * node.lane) for node in graph.nodes]
-    return [Place(x, x + 10, y + 3, y) for x, y in at]
-
-
 def test_edges_are_the_prediction_its_triples_and_paths_through_them() -> None:
     triples = [("drug", "binds", "gene"), ("disease", "involves", "gene"), ("drug", "isa", "drug class")]
     one = explained(triples[0], triples[2])
@@ -81,7 +75,8 @@ def test_boxes_lie_apart_and_no_edge_runs_through_another_node(seed: int) -> Non
     graph = some_graph(seed)
     spots = [(node.column, node.lane) for node in graph.nodes]
     assert len(set(spots)) == len(spots)
-    places = places_of(graph)
+    # Boxes of 10 by 6, with 10 between columns and lanes.
+    places = [Place(20 * column, 20 * column + 10, 16 * lane + 3, 16 * lane) for column, lane in spots]
     for edge in graph.edges:
         assert graph.nodes[edge.left].column < graph.nodes[edge.right].column
         points = route(graph, edge, places, 16 * edge.lane)

@@ -95,8 +95,9 @@ def test_slow_pattern_of_a_killed_run_hangs_no_command(run_cli: Console) -> None
     number = run_cli.detach("sh", "-c", script, flags=("--metric-regex", _SLOW, "--attempts", "1"))
     wait_for((run_cli.cwd / "begun").exists, "the worker")
     run_cli.running(number)
+    gate = run_cli.show(number)["attempt"][-1]["worker_pid"]
     for who in processes.supervisors(run_cli.home, number):
-        if who.pid != run_cli_gate(run_cli, number):
+        if who.pid != gate:
             processes.send(who, signal.SIGSTOP)  # it reads nothing more
     (run_cli.cwd / "say").touch()
     wait_for((run_cli.cwd / "said").exists, "the line")
@@ -120,11 +121,6 @@ def test_metrics_before_a_slow_line_stay_and_are_taken_once(run_cli: Console) ->
     assert run_cli.ended(number).state == "succeeded"
     assert losses() == 2
     assert _GIVEN_UP in run_cli("show", str(number)).out
-
-
-def run_cli_gate(console: Console, number: int) -> int:
-    pid: int = console.show(number)["attempt"][-1]["worker_pid"]
-    return pid
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "内", "🙂", "\0", '"', "\\"])

@@ -12,14 +12,10 @@ def _lose(console: Console, to: Path) -> None:
         path.rename(to / path.name)
 
 
-def _precious(console: Console) -> Path:
-    script = "echo weights > $KGOPS_RUN_FOLDER/results/model.pt"
-    assert console("run", "exec", "--label", "precious", "--", "sh", "-c", script).code == 0
-    return console.folder(1) / "results" / "model.pt"
-
-
 def test_launch_beside_a_folder_without_a_row_leaves_it_alone(run_cli: Console, tmp_path: Path) -> None:
-    model = _precious(run_cli)
+    script = "echo weights > $KGOPS_RUN_FOLDER/results/model.pt"
+    assert run_cli("run", "exec", "--label", "precious", "--", "sh", "-c", script).code == 0
+    model = run_cli.folder(1) / "results" / "model.pt"
     _lose(run_cli, tmp_path / "elsewhere")
     launched = run_cli("run", "exec", "--label", "precious", "--json", "--", "true")
     assert (launched.code, launched.json()["id"]) == (0, 2)

@@ -16,15 +16,11 @@ from storage.database import open_writer
 _STUBBORN = "trap '' TERM; echo > ready; while [ ! -e go ]; do sleep 0.05; done"
 
 
-def _damage(console: Console) -> None:
-    with (console.home / "kgops.db").open("r+b") as file:
-        file.write(os.urandom(os.fstat(file.fileno()).st_size))
-
-
 def test_following_a_run_whose_database_is_damaged_ends_with_a_sentence(run_cli: Console) -> None:
     following = run_cli.start("run", "exec", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done")
     wait_for(lambda: (run := run_cli.run(1)) is not None and run.state == "running", "the run")
-    _damage(run_cli)
+    with (run_cli.home / "kgops.db").open("r+b") as file:
+        file.write(os.urandom(os.fstat(file.fileno()).st_size))
     (run_cli.cwd / "go").touch()
     _, err = following.communicate(timeout=patience())
     assert following.returncode == 1
