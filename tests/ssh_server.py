@@ -1,13 +1,11 @@
 """OpenSSH on loopback for tests, and hosts behind it: each with a home, a database and GPUs of its own."""
 
-import fcntl
 import getpass
 import os
 import shlex
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import termios
@@ -107,12 +105,12 @@ class Server:
         target = ["-p", str(self.port), f"{getpass.getuser()}@127.0.0.1"]
         return [FOUND["ssh"] or "", "-F", "/dev/null", *said, *target, *words]
 
-    def session(self, console: Console, *args: str, lines: int = 30) -> Terminal:
+    def session(self, console: Console, *args: str) -> Terminal:
         """`kgops ARGS` in a login of its own, on a terminal of 120 columns."""
         there = ["env", f"KGOPS_HOME={console.home}", *console.argv(*args)]
         argv = self._ssh("-tt", f"cd {shlex.quote(str(console.cwd))} && exec {shlex.join(there)}")
         terminal = Terminal(argv, {**os.environ, "TERM": "xterm-256color"}, console.cwd)
-        fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 120, 0, 0))
+        termios.tcsetwinsize(terminal.master, (30, 120))
         self.sessions.append(terminal)
         return terminal
 

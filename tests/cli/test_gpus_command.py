@@ -140,8 +140,8 @@ def test_a_lost_gpu_is_told_beside_the_others(show_gpus: Callable[..., Done], st
 # ---- whose processes ----
 
 
-def _writes_its_pid(file: Path, and_then: str = "sleep 60") -> tuple[str, ...]:
-    return ("sh", "-c", f"echo $$ > {file}.new; mv {file}.new {file}; {and_then}")
+def _writes_its_pid(file: Path) -> tuple[str, ...]:
+    return ("sh", "-c", f"echo $$ > {file}.new; mv {file}.new {file}; sleep 60")
 
 
 def test_a_process_is_told_by_the_run_it_belongs_to_and_a_strangers_by_none(

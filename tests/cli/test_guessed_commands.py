@@ -172,6 +172,14 @@ def test_a_gpu_of_several_sizes_is_answered_with_each(console: Console) -> None:
     assert "did you mean 'a100-40' or 'a100-80'?" in told
 
 
+def test_a_tracing_of_a_run_is_planned_from_what_that_run_left(console: Console) -> None:
+    (found,) = console("suggest", "tracin", "--run", "1", "--gpu", "h100", "--json").json()
+    assert found["unknown"] is None
+    assert found["estimate"]["parts_mib"]["factors"] > 0
+    shared = console("suggest", "tracin", "--run", "1", "--devices", "2").out
+    assert "of one process;" in shared and "unknown: no run like it was measured" in shared
+
+
 def test_the_log_of_a_training_has_its_validations(console: Console) -> None:
     lines = console("logs", "small", "--grep", "epoch 1").out.splitlines()
     assert lines[0].startswith("epoch 1: loss ") and lines[1].startswith("epoch 1: valid_mrr ")

@@ -18,7 +18,7 @@ def with_streams(run_cli: Console, words: str, redirected: str) -> subprocess.Co
     """What the command says and how it ends, its streams redirected as a shell does it."""
     line = f"exec {shlex.join(run_cli.argv(*words.split()))} {redirected}"
     return subprocess.run(
-        ["sh", "-c", line],
+        ["bash", "-c", line],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -87,14 +87,7 @@ def test_no_file_is_opened_in_place_of_a_closed_stream(console: Console, tmp_pat
 
 def test_a_reader_that_has_enough_ends_a_command_in_silence(console: Console) -> None:
     for words in ("logs 1", "logs 1 --grep 1", "runs --json", "show 1 --json", "--help"):
-        line = f"{shlex.join(console.argv(*words.split()))} | head -c 5; echo; echo ${{PIPESTATUS[0]}}"
-        piped = subprocess.run(
-            ["bash", "-c", line],
-            env=console.environment(),
-            capture_output=True,
-            text=True,
-            timeout=patience(),
-        )
+        piped = with_streams(console, words, "| head -c 5; echo; echo ${PIPESTATUS[0]}")
         assert piped.stderr == ""
         assert piped.stdout.splitlines()[-1] == "0", words
     done = with_streams(console, "run exec -- false", "2>/dev/null | true; echo $?")

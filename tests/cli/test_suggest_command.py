@@ -95,16 +95,6 @@ def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:
     assert told["expected_s"]["s"] == pytest.approx(sum(epochs) / 2)  # the first is slower, and counts
 
 
-def test_a_tracing_of_a_run_is_planned_from_what_that_run_left(run_cli: Console) -> None:
-    flags = ("--num-epochs", "2", "--embedding-dim", "32")
-    assert run_cli("run", "train", "--dataset", "nations", *flags, env=ONE_THREAD).code == 0
-    (found,) = run_cli("suggest", "tracin", "--run", "1", "--gpu", "h100", "--json").json()
-    assert found["unknown"] is None
-    assert found["estimate"]["parts_mib"]["factors"] > 0
-    shared = run_cli("suggest", "tracin", "--run", "1", "--devices", "2").out
-    assert "of one process;" in shared and "unknown: no run like it was measured" in shared
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -1,6 +1,7 @@
 """The terminal really goes away, and Ctrl-C asks before it does anything."""
 
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,48 +48,52 @@ def test_detached_run_outlives_its_terminal_too(run_cli: Console, open_terminal:
     assert run_cli.ended(1).state == "succeeded"
 
 
-@pytest.mark.parametrize("answer", [b"d\r", b"\r", b"\x03"], ids=["d", "Enter", "Ctrl-C again"])
-def test_ctrl_c_can_detach(run_cli: Console, open_terminal: Open, answer: bytes) -> None:
+@pytest.fixture
+def asked(open_terminal: Open) -> Terminal:
+    """At the question that Ctrl-C leads to."""
     terminal = open_terminal(*COMMAND)
     terminal.wait_for_text(b"ready")
     terminal.type(b"\x03")
     terminal.wait_for_text(b"Detach from the run (d), or stop it (s)? [d] ")
-    terminal.type(answer)
-    assert terminal.wait() == 0
-    assert b"`kgops logs -f 1` follows it" in terminal.seen
-    assert b"Traceback" not in terminal.seen
+    return terminal
+
+
+@pytest.mark.parametrize("answer", [b"d\r", b"\r", b"\x03"], ids=["d", "Enter", "Ctrl-C again"])
+def test_ctrl_c_can_detach(run_cli: Console, asked: Terminal, answer: bytes) -> None:
+    asked.type(answer)
+    assert asked.wait() == 0
+    assert b"`kgops logs -f 1` follows it" in asked.seen
+    assert b"Traceback" not in asked.seen
     (run_cli.cwd / "gate").touch()
     assert run_cli.ended(1).state == "succeeded"
 
 
-def test_ctrl_c_can_stop(run_cli: Console, open_terminal: Open) -> None:
-    terminal = open_terminal(*COMMAND)
-    terminal.wait_for_text(b"ready")
-    terminal.type(b"\x03")
-    terminal.wait_for_text(b"or stop it (s)?")
-    terminal.type(b"s\r")
-    assert terminal.wait() == 130
-    assert b"run 1 cancelled" in terminal.seen
-    assert terminal.seen.count(b"Detach from the run") == 1
+def test_ctrl_c_can_stop(run_cli: Console, asked: Terminal) -> None:
+    asked.type(b"s\r")
+    assert asked.wait() == 130
+    assert b"run 1 cancelled" in asked.seen
+    assert asked.seen.count(b"Detach from the run") == 1
     assert run_cli.ended(1).state == "cancelled"
 
 
-def test_hang_up_at_the_question_leaves_the_run_going(run_cli: Console, open_terminal: Open) -> None:
-    terminal = open_terminal(*COMMAND)
-    terminal.wait_for_text(b"ready")
-    terminal.type(b"\x03")
-    terminal.wait_for_text(b"or stop it (s)?")
-    terminal.hang_up()
-    terminal.wait()
+def test_hang_up_at_the_question_leaves_the_run_going(run_cli: Console, asked: Terminal) -> None:
+    asked.hang_up()
+    asked.wait()
     run_cli.running(1)
     (run_cli.cwd / "gate").touch()
     assert run_cli.ended(1).state == "succeeded"
 
 
-def test_interrupt_without_a_terminal_stops_the_run(run_cli: Console) -> None:
+def followed(run_cli: Console) -> subprocess.Popen[bytes]:
+    """A console without a terminal, whose worker is ready."""
     console = run_cli.start(*COMMAND)
-    log = run_cli.home / "runs"
-    wait_for(lambda: any(b"ready" in path.read_bytes() for path in log.glob("*/worker.log")), "the worker")
+    logs = run_cli.home / "runs"
+    wait_for(lambda: any(b"ready" in path.read_bytes() for path in logs.glob("*/worker.log")), "the worker")
+    return console
+
+
+def test_interrupt_without_a_terminal_stops_the_run(run_cli: Console) -> None:
+    console = followed(run_cli)
     console.send_signal(signal.SIGINT)
     out, err = console.communicate(timeout=patience())
     assert console.returncode == 130, err
@@ -98,9 +103,7 @@ def test_interrupt_without_a_terminal_stops_the_run(run_cli: Console) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 def test_killing_the_console_changes_nothing_for_the_run(run_cli: Console, number: signal.Signals) -> None:
-    console = run_cli.start(*COMMAND)
-    log = run_cli.home / "runs"
-    wait_for(lambda: any(b"ready" in path.read_bytes() for path in log.glob("*/worker.log")), "the worker")
+    console = followed(run_cli)
     console.send_signal(number)
     console.communicate(timeout=patience())
     assert console.returncode == -number

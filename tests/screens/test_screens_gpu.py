@@ -111,9 +111,8 @@ def test_hidden_processes_are_unknown_and_not_absent(run_cli: Console, standin: 
 # ---- bar and curves ----
 
 
-def reading(used_mib: int | None, total_mib: int | None = 1000) -> GpuReading:
-    gpu = GpuReading(0, "GPU-a")
-    return replace(gpu, memory_used_mib=used_mib, memory_total_mib=total_mib, problem=None)
+def reading(used_mib: int) -> GpuReading:
+    return replace(GpuReading(0, "GPU-a"), memory_used_mib=used_mib, memory_total_mib=1000, problem=None)
 
 
 def test_a_bar_parts_runs_others_reserved_and_predicted() -> None:

@@ -17,9 +17,9 @@ from storage.influences import Influence, TestTriple
 ODD = "[bold]x[/] \x1b[31m蛋白质 \u202eسلام"
 
 
-def traced(conn: Connection, dataset: str = "nations") -> None:
+def traced(conn: Connection) -> None:
     now = time.time()
-    job = {"tracin": {"dataset": dataset}}
+    job = {"tracin": {"dataset": "nations"}}
     add(conn, 1, workload="tracin", label="nations", folder="0001-tracin-nations", submitted_at=now, job=job)
     found = (
         Influence(1, 1, "burma", "intergovorgs", "indonesia", 0.75),

@@ -24,10 +24,10 @@ async def write(seen: Seen, key: str, text: str) -> None:
     await seen.until_typed()
 
 
-async def turn(seen: Seen, key: str, until: str, *, by: str = "right", most: int = 30) -> None:
+async def turn(seen: Seen, key: str, until: str, *, by: str = "right") -> None:
     """Presses the arrow until the row's value is that."""
     await seen.go_to(key)
-    for _ in range(most):
+    for _ in range(30):
         if until in seen.row_of({"num_epochs": "epochs"}.get(key, key))[:40].split():
             return
         await seen.press(by)

@@ -87,6 +87,15 @@ def a_run(template: Path) -> Iterator[tuple[sqlite3.Connection, RunFolder]]:
         yield conn, RunFolder(Path(folder))
 
 
+@contextmanager
+def taken_in(template: Path, *lines: bytes) -> Iterator[sqlite3.Connection]:
+    """The record of a run whose worker has written these events."""
+    with a_run(template) as (conn, folder):
+        folder.events.write_bytes(b"".join(lines))
+        intake_of(conn, folder).take_all(1)
+        yield conn
+
+
 def intake_of(conn: sqlite3.Connection, folder: RunFolder, metric_regex: str | None = None) -> Intake:
     return Intake(conn, 1, folder, LogPatterns(None, metric_regex))
 
@@ -111,9 +120,7 @@ def test_every_line_is_an_event_that_can_be_kept(line: bytes) -> None:
 @with_hard_lines
 @given(line=LINES)
 def test_every_line_goes_into_the_record_and_comes_out_again(empty_database: Path, line: bytes) -> None:
-    with a_run(empty_database) as (conn, folder):
-        folder.events.write_bytes(line + b"\n")
-        intake_of(conn, folder).take_all(1)
+    with taken_in(empty_database, line, b"\n") as conn:
         assert store.offsets(conn, 1).events == len(line) + 1
         reports.events(conn, 1), reports.options(conn, 1), reports.artifacts(conn, 1)
         for one in series.of_run(conn, 1):
@@ -143,21 +150,16 @@ def test_line_that_is_no_event_becomes_a_log_line() -> None:
 
 
 def test_a_memory_event_is_kept_without_what_is_no_number(empty_database: Path) -> None:
-    with a_run(empty_database) as (conn, folder):
-        line = b'{"event": "memory", "mib": {"weights": 1%s, "other": 12.5, "text": "x", "nan": NaN}}\n'
-        folder.events.write_bytes(line % (b"0" * 400))
-        intake_of(conn, folder).take_all(1)
+    line = b'{"event": "memory", "mib": {"weights": 1%s, "other": 12.5, "text": "x", "nan": NaN}}\n'
+    with taken_in(empty_database, line % (b"0" * 400)) as conn:
         kept = {one.name: one.last_value for one in series.of_run(conn, 1)}
         assert kept["other_mib"] == 12.5 and "weights_mib" not in kept
 
 
 @pytest.mark.parametrize("word", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"null"])
 def test_value_that_is_no_number_is_a_gap_in_its_curve(empty_database: Path, word: bytes) -> None:
-    with a_run(empty_database) as (conn, folder):
-        folder.events.write_bytes(
-            b'{"event": "metric", "name": "loss", "value": %s, "step": 3, "at": 5}\n' % word
-        )
-        intake_of(conn, folder).take_all(1)
+    line = b'{"event": "metric", "name": "loss", "value": %s, "step": 3, "at": 5}\n' % word
+    with taken_in(empty_database, line) as conn:
         assert series.points(conn, 1, "loss") == [series.Point("loss", 3.0, None, 5.0)]
 
 
@@ -245,10 +247,8 @@ def test_test_triples_become_rows_once_and_wrong_ones_stay_events(
         (events.ATTRIBUTION, good | {"influences": [[1e300, "a", "r", "b", 0.5]]}),
         (events.ATTRIBUTION, good | {"test": -1}),
     ]
-    with a_run(empty_database) as (conn, folder):
-        told = [(events.ATTRIBUTION, good), *wrong]
-        folder.events.write_bytes(b"".join(events.write(kind, NOW, **fields) for kind, fields in told))
-        intake_of(conn, folder).take_all(1)
+    told = [(events.ATTRIBUTION, good), *wrong]
+    with taken_in(empty_database, *(events.write(kind, NOW, **fields) for kind, fields in told)) as conn:
         assert influences.tests_of(conn, 1) == [influences.TestTriple(3, "h", "r", "t", 9)]
         assert [(i.rank, i.head, i.score) for i in influences.of_test(conn, 1, 3)] == [
             (1, "a", 0.5),
@@ -259,19 +259,15 @@ def test_test_triples_become_rows_once_and_wrong_ones_stay_events(
 
 
 def test_artifact_outside_the_run_is_an_event_but_no_artifact(empty_database: Path) -> None:
-    with a_run(empty_database) as (conn, folder):
-        paths = ("results/a", "/etc/passwd", "../x", "results/../../x")
-        folder.events.write_bytes(b"".join(events.write(events.ARTIFACT, 1.0, path=path) for path in paths))
-        intake_of(conn, folder).take_all(1)
+    paths = ("results/a", "/etc/passwd", "../x", "results/../../x")
+    with taken_in(empty_database, *(events.write(events.ARTIFACT, 1.0, path=path) for path in paths)) as conn:
         assert [artifact.path for artifact in reports.artifacts(conn, 1)] == ["results/a"]
         assert len(reports.events(conn, 1)) == 4
 
 
 def test_line_longer_than_a_chunk_is_left_out_and_said_to_be(empty_database: Path) -> None:
     good = events.write(events.METRIC, 1.0, name="loss", value=1, step=1)
-    with a_run(empty_database) as (conn, folder):
-        folder.events.write_bytes(good + b"y" * 3_000_000 + b"\n" + good)
-        intake_of(conn, folder).take_all(1)
+    with taken_in(empty_database, good, b"y" * 3_000_000 + b"\n", good) as conn:
         assert len(series.points(conn, 1, "loss")) == 2
         assert {e.body["text"] for e in reports.events(conn, 1)} == {
             "(part of a line longer than 1 MiB left out)"

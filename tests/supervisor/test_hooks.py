@@ -26,10 +26,13 @@ PRINTER = (
 )
 
 
-def hook(home: Path, told: Path, name: str) -> None:
+def hook(home: Path, name: str) -> Path:
+    """The file that each start of the hook adds a line to."""
+    told = home / "told"
     (home / "hooks.toml").write_text(
         f'{name} = ["python3", "-c", {json.dumps(PRINTER)}, {json.dumps(str(told))}, "$(id); a  b"]\n'
     )
+    return told
 
 
 def heard(told: Path) -> list[tuple[list[str], dict[str, str]]]:
@@ -37,9 +40,8 @@ def heard(told: Path) -> list[tuple[list[str], dict[str, str]]]:
     return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
 
 
-def test_a_hook_gets_the_facts_of_the_run_and_its_words_as_they_are(run_cli: Console, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    hook(run_cli.home, told, "on_end")
+def test_a_hook_gets_the_facts_of_the_run_and_its_words_as_they_are(run_cli: Console) -> None:
+    told = hook(run_cli.home, "on_end")
     run_cli("run", "exec", "--label", "it's; `x`", "--", "sh", "-c", "exit 3")
     words, facts = wait_for(lambda: heard(told), "the hook")[0]
     assert words == ["$(id); a  b"]
@@ -135,11 +137,8 @@ def test_hostile_hooks_file_is_named_and_no_end_waits_for_it(run_cli: Console) -
 # --- alerts -----------------------------------------------------------------------------------------
 
 
-def test_a_hot_gpu_starts_the_hook_of_the_run_that_has_it(
-    run_cli: Console, standin: StandIn, tmp_path: Path
-) -> None:
-    told = tmp_path / "told"
-    hook(run_cli.home, told, "on_alert")
+def test_a_hot_gpu_starts_the_hook_of_the_run_that_has_it(run_cli: Console, standin: StandIn) -> None:
+    told = hook(run_cli.home, "on_alert")
     standin.show(Machine((replace(t4("GPU-a"), temperature=90), t4("GPU-b"))))
     gpus = standin.variables()
     for gpu in ("1", "0"):
@@ -180,9 +179,8 @@ def stalled(conn: Connection) -> None:
     )
 
 
-def test_a_run_that_stalls_starts_the_hook_once(conn: Connection, home: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    hook(home, told, "on_alert")
+def test_a_run_that_stalls_starts_the_hook_once(conn: Connection, home: Path) -> None:
+    told = hook(home, "on_alert")
     stalled(conn)
     hooks = [AlertHook(Home(home), 1), AlertHook(Home(home), 1)]  # the second as after an adoption
     for one in (*hooks, *hooks):
@@ -195,9 +193,8 @@ def test_a_run_that_stalls_starts_the_hook_once(conn: Connection, home: Path, tm
     assert len(heard(told)) == 2
 
 
-def test_a_run_that_diverges_starts_the_hook(conn: Connection, home: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    hook(home, told, "on_alert")
+def test_a_run_that_diverges_starts_the_hook(conn: Connection, home: Path) -> None:
+    told = hook(home, "on_alert")
     stalled(conn)
     conn.execute("UPDATE run SET rate = NULL WHERE id = 1")
     series.append(conn, 1, [series.Point("loss", 1.0, None, 1.0)])

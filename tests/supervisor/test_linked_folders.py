@@ -18,8 +18,8 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def _ended(console: Console, *command: str, flags: tuple[str, ...] = ()) -> int:
-    number = console.detach(*command, flags=flags)
+def _ended(console: Console, *command: str) -> int:
+    number = console.detach(*command)
     console.ended(number)
     wait_for(lambda: not all_of(console.home), "the supervisor to leave")
     return number
