@@ -90,14 +90,6 @@ def has_a_profile(desk: Desk, went: Went) -> None:
     desk.must("kgops profiles check mine.toml")
 
 
-def names_a_host(desk: Desk) -> None:
-    desk.must("kgops hosts add lab1 127.0.0.1")
-
-
-def names_another_host(desk: Desk) -> None:
-    desk.must("kgops hosts add lab2 127.0.0.1")
-
-
 def has_named_a_host(desk: Desk, went: Went) -> None:
     hosts = {host["name"]: host for host in json.loads(desk.type("kgops hosts --json").out)}
     assert hosts["lab1"]["address"] == "ada@lab1.example.org"
@@ -130,15 +122,6 @@ def leaves(*names: str) -> Check:
         assert set(names) <= went.written, went.written
 
     return check
-
-
-def has_drugs(desk: Desk) -> None:
-    desk.must("kgops data drugs --make robokop")
-
-
-def has_a_graph(desk: Desk) -> None:
-    has_drugs(desk)
-    desk.must("kgops data kgx robokop --make graph")
 
 
 def has_started_all(desk: Desk, went: Went) -> None:
@@ -225,15 +208,14 @@ AT_ONCE: dict[str, Check] = {
     "kgops bench matrix job.toml --vary batch_size=256,512 --vary precision=fp32,bf16": compares_four,
     "kgops bench claims --quick --only b": judges_tracin,
 }
-BEFORE: dict[str, Callable[[Desk], None]] = {
+DRUGS, OTHER_HOST = "kgops data drugs --make robokop", "kgops hosts add lab2 127.0.0.1"
+# What has been typed, or lies in the folder, before an example that begins so.
+BEFORE: dict[str, str | Callable[[Desk], None]] = {
     "kgops regress": has_flights_to_learn_from,
-    "kgops data kgx": has_drugs,
-    "kgops data split": has_a_graph,
-    "kgops hosts": names_a_host,
-    "kgops pull": names_another_host,
-    "kgops show": names_another_host,
-    "kgops logs": names_another_host,
-    "kgops report": names_another_host,
+    "kgops data kgx": DRUGS,
+    "kgops data split": f"{DRUGS} && kgops data kgx robokop --make graph",
+    "kgops hosts": "kgops hosts add lab1 127.0.0.1",
+    **dict.fromkeys(("kgops pull", "kgops show", "kgops logs", "kgops report"), OTHER_HOST),
     "kgops bench matrix": has_a_job,
 }
 
@@ -249,7 +231,7 @@ LONG = ("kgops bench claims",)
 def test_example_does_what_it_says(desk: Desk, line: str) -> None:
     for begins, prepare in BEFORE.items():
         if line.startswith(begins):
-            prepare(desk)
+            desk.must(prepare) if isinstance(prepare, str) else prepare(desk)
     went = desk.type(line)
     # A machine without a GPU or an SSH server is no reason to fail: these say by their codes what they found.
     finds = ("kgops doctor", "kgops gpus --json", "kgops hosts check all")

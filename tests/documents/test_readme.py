@@ -44,11 +44,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield reader
 
 
-def named(typed: object) -> str:
-    return typed.line[:50] if isinstance(typed, Typed) else ""
-
-
-@pytest.mark.parametrize("typed", SESSION, ids=named)
+@pytest.mark.parametrize("typed", SESSION, ids=[typed.line[:50] for typed in SESSION])
 def test_a_line_of_the_session_prints_what_is_shown_below_it(session: Reader, typed: Typed) -> None:
     went = session.typed(typed)
     assert unlike(typed.shown, went.err + went.out) is None, went.err + went.out

@@ -74,11 +74,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         yield reader
 
 
-def named(typed: object) -> str:
-    return typed.line[:60] if isinstance(typed, Typed) else ""
-
-
-@pytest.mark.parametrize("typed", SESSION, ids=named)
+@pytest.mark.parametrize("typed", SESSION, ids=[typed.line[:60] for typed in SESSION])
 def test_a_line_of_the_tutorial_prints_what_is_shown(umls: Reader, typed: Typed) -> None:
     went = umls.typed(typed)
     assert unlike(typed.shown, went.err + went.out) is None, went.err + went.out
@@ -133,7 +129,7 @@ def test_the_sample_of_the_tour_looks_as_these_runs_do(umls: Reader) -> None:
     assert len(shapes) == 1, shapes
 
 
-@pytest.mark.parametrize("typed", OWN_GRAPH, ids=named)
+@pytest.mark.parametrize("typed", OWN_GRAPH, ids=[typed.line[:60] for typed in OWN_GRAPH])
 def test_a_line_for_ones_own_graph_runs(own_graph: Reader, typed: Typed) -> None:
     went = own_graph.typed(typed)
     for name in re.findall(r"--output (\S+)", typed.line):
@@ -151,7 +147,7 @@ def test_answers_and_reasons_of_ones_own_graph_have_names(own_graph: Reader) -> 
     assert all(one["tail_name"] in DISEASES for one in reasons)
 
 
-@pytest.mark.parametrize("typed", QUESTIONS, ids=named)
+@pytest.mark.parametrize("typed", QUESTIONS, ids=[typed.line[:60] for typed in QUESTIONS])
 def test_a_line_about_predictions_runs(asking: Reader, typed: Typed) -> None:
     if ".parquet" in typed.line:
         must_have_parquet()

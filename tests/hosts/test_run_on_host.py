@@ -100,9 +100,6 @@ def test_a_run_is_stopped_resumed_and_repeated_where_it_is(lab: Lab) -> None:
         assert "Traceback" not in wrong.err
 
 
-SLEEP = ("run", "exec", "--cwd", "/", "--label", "a job", "--host", "lab1", "--", "sleep", "1000")
-
-
 def holds_back(lab: Lab, word: str) -> Path:
     """The host does what it is asked, but says nothing of it when `word` is among it; `asked` tells when it is done.
     It answers again once the file is gone."""
@@ -121,7 +118,8 @@ def holds_back(lab: Lab, word: str) -> Path:
 def test_a_lost_answer_says_where_to_look_and_the_run_is_there(lab: Lab) -> None:
     there = lab.add("lab1")
     silent = holds_back(lab, "--detach")
-    console = lab.console.start(*SLEEP, env={"PATH": lab.path})
+    job = ("exec", "--cwd", "/", "--label", "a job", "--host", "lab1", "--", "sleep", "1000")
+    console = lab.console.start("run", *job, env={"PATH": lab.path})
     wait_for(lambda: (lab.folder / "asked").exists() or console.poll() is not None, "the host to be asked")
     silent.unlink()
     lab.server.kill_logins()

@@ -19,8 +19,6 @@ from screens.widgets.lines import Lines
 from storage import alerts, runs
 from storage.database import Connection
 
-HOUR = 3600.0
-
 
 def ended(conn: Connection, number: int, state: str = "succeeded", reason: str | None = None) -> None:
     add(conn, number, folder=f"{number:04d}-exec", submitted_at=float(number))
@@ -123,7 +121,7 @@ def test_no_progress_for_five_usual_steps_is_an_alert(tmp_path: Path) -> None:
     assert [one.kind for one in live_alerts(home, [slow], (), now)] == ["no progress"]
     assert live_alerts(home, [running(1 / 100, now - 499)], (), now) == ()
     assert live_alerts(home, [running(50.0, now - 5)], (), now) == ()  # a fast run that writes a checkpoint
-    assert live_alerts(home, [running(None, now - HOUR)], (), now) == ()  # its usual step is unknown
+    assert live_alerts(home, [running(None, now - 3600)], (), now) == ()  # its usual step is unknown
 
 
 def test_a_gpu_that_others_fill_or_that_is_hot_is_an_alert_and_opens(

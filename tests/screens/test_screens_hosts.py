@@ -30,8 +30,6 @@ from screens.widgets.lines import Lines
 pytestmark = needs_ssh
 
 ONE = Machine((replace(t4("GPU-a", used_mib=7_000, processes=((os.getpid(), 6_900),)), utilization=37),))
-HANGS = "#!/bin/sh\nexec sleep 1000\n"
-NO_KGOPS = "#!/bin/sh\nexit 127\n"
 
 
 async def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
@@ -80,8 +78,8 @@ async def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
 ) -> None:
     monkeypatch.setattr("kgops.hosts.watch._SILENT_S", 3.0)
     lab.add("lab1", ONE)
-    lab.add("hangs", program=HANGS)
-    lab.add("bare", program=NO_KGOPS)
+    lab.add("hangs", program="#!/bin/sh\nexec sleep 1000\n")
+    lab.add("bare", program="#!/bin/sh\nexit 127\n")
     async with open_screens(lab.console.home) as seen:
         await seen.press("H", shows=("1 of 3 answer", "hangs  connecting …", "bare  does not answer: "))
         body = seen.app.screen.query_one("#body", Lines)

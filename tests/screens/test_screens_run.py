@@ -99,12 +99,9 @@ async def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(
 async def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
     run_cli.running(run_cli.detach("sh", "-c", "exec sleep 60"))
     async with open_screens(run_cli.home, (80, 24), first=open_newest) as seen:
-        await seen.press("s", shows="y yes")
-        await seen.press("y", shows="■ stopped")
-        await seen.press("r", shows="y yes")
-        await seen.press("y", shows="› running")
-        await seen.press("s", shows="y yes")
-        await seen.press("y", shows="■ stopped")
+        for key, state in (("s", "■ stopped"), ("r", "› running"), ("s", "■ stopped")):
+            await seen.press(key, shows="y yes")
+            await seen.press("y", shows=state)
     assert run_cli.ended(1).attempts == 2
 
 
