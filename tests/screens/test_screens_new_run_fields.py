@@ -80,6 +80,7 @@ async def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cl
         await write(seen, "embedding_dim", "16")
         await write(seen, "max_triples", "2")
         await write(seen, "label", "both")
+        await seen.until_shows("y writes this job file")  # the plan, which knows the option's values
         await seen.go_to("block")
         await seen.press("left", shows=("to spare", "kgops run ", "y writes this job file"))
         assert not (run_cli.home / "jobs").exists()
