@@ -144,6 +144,12 @@ class Console:
         assert done.code == 0, done.err
         return int(done.out)
 
+    def going(self, *command: str | Path, **how: Any) -> int:
+        """As `detach`, once it is running."""
+        number = self.detach(*command, **how)
+        self.running(number)
+        return number
+
     def run(self, number: int) -> Run | None:
         """As the database has it, without a command that would settle anything."""
         conn = open_reader(self.home / "kgops.db")

@@ -155,8 +155,7 @@ def _lose_supervisor(lab: Lab, seen: Seen, name: str, label: str) -> Callable[[]
     there, go = lab.there(name), lab.folder / f"{label}.go"
     seen.labels[name].add(label)
     waits = f"until [ -e {shlex.quote(str(go))} ]; do sleep 0.05; done"
-    number = there.detach("sh", "-c", waits, flags=("--label", label))
-    there.running(number)
+    number = there.going("sh", "-c", waits, flags=("--label", label))
     holders = processes.holders(there.folder(number) / "supervisor.lock")
     # A child that it has just forked holds the lock too, until it is another program: the run may be that child.
     processes.send(min(holders, key=lambda who: (who.started, who.pid)), signal.SIGKILL)

@@ -84,8 +84,7 @@ def test_out_of_memory_that_was_taken_in_survives_the_death_of_its_supervisor(ru
 
 
 def test_following_a_log_ends_with_its_run_even_if_the_supervisor_was_killed(run_cli: Console) -> None:
-    number = run_cli.detach("sh", "-c", "echo one; while [ ! -e gate ]; do sleep 0.05; done; echo two")
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", "echo one; while [ ! -e gate ]; do sleep 0.05; done; echo two")
     kill_supervisor(run_cli)
     follower = run_cli.start("logs", "-f", str(number))
     (run_cli.cwd / "gate").touch()

@@ -128,8 +128,7 @@ def test_delete_forgets_row_and_folder_and_never_gives_the_number_again(run_cli:
 
 
 def test_running_run_is_not_deleted(run_cli: Console) -> None:
-    number = run_cli.detach("sleep", "60")
-    run_cli.running(number)
+    number = run_cli.going("sleep", "60")
     done = run_cli("delete", str(number), "--yes")
     assert (done.code, f"kgops stop {number}" in done.err) == (2, True)
     assert run_cli.folder(number).is_dir()

@@ -92,8 +92,7 @@ def test_outputs_in_homes_and_in_the_way_of_others_are_refused(run_cli: Console)
 
 def test_file_that_appears_during_a_run_is_kept_and_a_resume_only_copies(run_cli: Console) -> None:
     """A worker is refused what a console would be, when its turn comes; so is a second run for one folder."""
-    hold = run_cli.detach("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", flags=("--exclusive",))
-    run_cli.running(hold)
+    run_cli.going("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", flags=("--exclusive",))
     number = int(run_cli(*TRAIN, "--output-dir", "out", "--detach").out)
     assert f"run {number}, which is queued, writes to" in refused(run_cli, *TRAIN, "--output-dir", "./out")
     (run_cli.cwd / "out").mkdir()

@@ -217,8 +217,7 @@ async def test_what_is_no_request_is_refused_and_stays_off_the_terminal(served: 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_screens_end_with_the_server_and_runs_do_not(served: Served, number: signal.Signals) -> None:
-    going = served.console.detach("sh", "-c", "while [ ! -e gate ]; do sleep 0.05; done")
-    served.console.running(going)
+    going = served.console.going("sh", "-c", "while [ ! -e gate ]; do sleep 0.05; done")
 
     async with browser() as session:
         _, socket_url = await enter(session, served.address)

@@ -52,8 +52,7 @@ def test_a_run_comes_with_what_its_record_has_beside_its_files(lab: Lab) -> None
 
 def test_a_run_that_is_not_there_or_has_not_ended_is_refused(lab: Lab) -> None:
     there = lab.add("lab1")
-    number = there.detach("sleep", "300")
-    there.running(number)
+    number = there.going("sleep", "300")
     unended = lab.kgops("pull", f"lab1:{number}")
     assert unended.code == 1
     assert "has not ended" in unended.err

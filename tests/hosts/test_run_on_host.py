@@ -55,8 +55,7 @@ def test_what_is_wrong_is_said_with_the_host_and_nothing_is_started(lab: Lab) ->
 
 def test_a_stop_with_a_wrong_name_says_what_was_stopped(lab: Lab) -> None:
     lab.add("lab1")
-    here = lab.console.detach("sleep", "1000")
-    lab.console.running(here)
+    here = lab.console.going("sleep", "1000")
     unknown = lab.kgops("stop", str(here), "lab9:3")
     assert (unknown.code, unknown.err.splitlines()[0]) == (2, "Error: there is no host 'lab9'")
     assert lab.console.running(here), "nothing was stopped"

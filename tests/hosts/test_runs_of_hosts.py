@@ -51,11 +51,10 @@ def test_logs_of_a_host_are_followed_to_the_runs_end_and_end_with_their_reader(l
 
 def test_a_report_is_made_of_a_run_that_still_goes_on_there(lab: Lab) -> None:
     there = lab.add("lab1")
-    number = there.detach(
+    number = there.going(
         *(sys.executable, "-c", f"{LOSSES}\nprint('<b>end', flush=True)\nimport time; time.sleep(1000)"),
         flags=("--label", "<i>far", "--metric-regex", REGEX),
     )
-    there.running(number)
     wait_for(lambda: any(one["n"] == 4 for one in there.show(number)["series"]) or None, "four points")
     target = lab.folder / "page.html"
     lab.must("report", f"lab1:{number}", "--output", target)

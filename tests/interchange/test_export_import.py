@@ -295,8 +295,7 @@ def test_a_run_that_many_import_at_once_is_imported_once(
 def test_an_export_of_the_end_follows_one_of_before(
     run_cli: Console, elsewhere: Console, tmp_path: Path
 ) -> None:
-    number = run_cli.detach("sh", "-c", "while [ ! -e gate ]; do sleep 0.02; done")
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", "while [ ! -e gate ]; do sleep 0.02; done")
 
     def import_it() -> Done:
         exported = tmp_path / "run.json"

@@ -231,8 +231,7 @@ async def test_memory_has_its_estimate_and_above_it_the_limit(home: Path, conn: 
 async def test_new_points_arrive_while_a_chart_is_open(run_cli: Console) -> None:
     loss = '{"event":"metric","name":"loss","value":\'$((1000 - i))\',"step":\'$i\'}'
     script = f"i=0; while [ ! -e gate ]; do i=$((i+1)); echo '{loss}' >> $KGOPS_EVENTS; sleep 0.1; done"
-    going = run_cli.detach("sh", "-c", script, flags=("--label", "goes on"))
-    run_cli.running(going)
+    run_cli.going("sh", "-c", script, flags=("--label", "goes on"))
     async with open_screens(run_cli.home, shows="RUNNING") as seen:
         seen.app.push_screen(ChartScreen("loss", (1,)))
         await seen.until_shows("step 5")

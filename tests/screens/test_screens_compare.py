@@ -161,8 +161,7 @@ async def test_a_run_that_goes_on_is_followed(run_cli: Console) -> None:
     loss = '{{"event":"metric","name":"loss","value":\'$((1000 - i))\',"step":\'$i\'}}'
     script = f"i=0; while {{}}; do i=$((i+1)); echo '{loss}' >> $KGOPS_EVENTS; sleep 0.1; done"
     assert run_cli("run", "exec", "--", "sh", "-c", script.format("[ $i -lt 20 ]")).code == 0
-    going = run_cli.detach("sh", "-c", script.format("[ ! -e gate ]"), flags=("--label", "goes on"))
-    run_cli.running(going)
+    run_cli.going("sh", "-c", script.format("[ ! -e gate ]"), flags=("--label", "goes on"))
     async with open_screens(run_cli.home) as seen:
         await compared(seen, 2)
         await seen.until_shows("running")

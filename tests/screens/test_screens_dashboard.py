@@ -85,8 +85,7 @@ async def test_its_first_start_trains_on_nations_and_its_second_asks_for_sample_
 async def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "fine", "--", "true")
     run_cli("run", "exec", "--label", "broken", "--", "sh", "-c", "exit 3")
-    going = run_cli.detach("sh", "-c", REPORTS + WAITS, flags=("--label", "going"))
-    run_cli.running(going)
+    run_cli.going("sh", "-c", REPORTS + WAITS, flags=("--label", "going"))
     run_cli.detach("true", flags=("--label", "patient", "--exclusive"))
     async with open_screens(run_cli.home, shows=("1 running · 1 waiting · 4 runs in all", "3/10")) as seen:
         row = seen.row_of("3 exec")
@@ -106,8 +105,7 @@ async def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
 
 
 async def test_a_run_that_ends_moves_while_one_looks_and_the_next_takes_its_turn(run_cli: Console) -> None:
-    first = run_cli.detach("sh", "-c", WAITS)
-    run_cli.running(first)
+    run_cli.going("sh", "-c", WAITS)
     run_cli.detach("sh", "-c", "echo over", flags=("--exclusive",))
     async with open_screens(run_cli.home, (80, 24), shows="1 running · 1 waiting") as seen:
         (run_cli.cwd / "gate").touch()
@@ -224,8 +222,7 @@ def test_gpus_show_what_is_used_and_whose_they_are(
     lost, idle = replace(t4("GPU-b"), lost=15), t4("GPU-c")
     standin.show(Machine((t4("GPU-a"), lost, idle)))
     environment = standin.environment()
-    number = run_cli.detach("sh", "-c", WAITS, flags=("--gpu", "0", "--gpu-memory", "12000"), env=environment)
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", WAITS, flags=("--gpu", "0", "--gpu-memory", "12000"), env=environment)
     standin.show(Machine((busy, lost, idle)))
     lines = standin.ask(shown_after, run_cli.home, ((), ("GiB free", "RUNNING")))
     row = next(line for line in lines if line.startswith("0 Tesla T4"))

@@ -174,8 +174,7 @@ async def test_a_terminal_that_grows_or_shrinks_shows_as_many_rows_as_fit(
 
 async def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--label", "first", "--", "true").code == 0
-    going = run_cli.detach("sh", "-c", WAITS, flags=("--label", "second"))
-    run_cli.running(going)
+    run_cli.going("sh", "-c", WAITS, flags=("--label", "second"))
     async with open_screens(run_cli.home, (80, 24), first=opened) as seen:
         await seen.until_shows("2 runs", "running")
         await seen.press("down")
@@ -231,8 +230,7 @@ async def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_an
 
 async def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--label", "ended", "--", "sh", "-c", "exit 3").code == 1
-    going = run_cli.detach("sh", "-c", WAITS, flags=("--label", "going"))
-    run_cli.running(going)
+    run_cli.going("sh", "-c", WAITS, flags=("--label", "going"))
     async with open_screens(run_cli.home, (140, 30), first=opened) as seen:
         await seen.until_shows("2 runs")
         await seen.press("s", shows="y yes")

@@ -46,8 +46,7 @@ async def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> N
     for _ in range(3):
         assert run_cli("run", "exec", "--", "true").code == 0
     folders = {number: run_cli.folder(number) for number in (1, 2, 3)}
-    going = run_cli.detach("sh", "-c", WAITS)
-    run_cli.running(going)
+    going = run_cli.going("sh", "-c", WAITS)
     async with open_screens(run_cli.home, first=opened) as seen:
         await seen.until_shows("4 runs")
         await seen.press("space", "space", "space", shows="3 marked")

@@ -52,8 +52,7 @@ def point_at(seen: Seen, host: str, run: int) -> None:
 
 async def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) -> None:
     there = lab.add("lab1")
-    number = there.detach("sleep", "1000", flags=("--label", "long"))
-    there.running(number)
+    number = there.going("sleep", "1000", flags=("--label", "long"))
     async with open_screens(lab.console.home) as seen:
         await seen.press("H", shows=("1 of 1 answer", "long", "running"))
         point_at(seen, "lab1", number)
@@ -122,8 +121,7 @@ async def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for
 
 async def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) -> None:
     there = lab.add("lab1")
-    number = there.detach("sleep", "1000", flags=("--label", "long"))
-    there.running(number)
+    number = there.going("sleep", "1000", flags=("--label", "long"))
     os.kill(there.show(number)["attempt"][0]["supervisor_pid"], signal.SIGKILL)
     lock = RunFolder(there.folder(number)).supervisor_lock
     wait_for(lambda: not locks.is_held(lock) or None, "the supervisor's end")
@@ -175,10 +173,9 @@ async def open_run(seen: Seen, number: int, label: str) -> None:
 async def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(lab: Lab) -> None:
     there, flag = lab.add("lab1"), lab.folder / "on"
     patterns = ("--metric-regex", r"loss (?P<loss>[0-9.]+) step (?P<step>[0-9]+)")
-    number = there.detach(
+    number = there.going(
         sys.executable, "-c", WRITES, str(flag), flags=("--label", "far", "--tag", "paper", *patterns)
     )
-    there.running(number)
     async with open_screens(lab.console.home) as seen:
         await open_run(seen, number, "far")
         await seen.until_shows(
@@ -197,8 +194,7 @@ async def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, flag = lab.add("lab1"), lab.folder / "on"
-    number = there.detach(sys.executable, "-c", WRITES, str(flag), flags=("--label", "far"))
-    there.running(number)
+    number = there.going(sys.executable, "-c", WRITES, str(flag), flags=("--label", "far"))
     add, inside, gate = LogCopy.add, threading.Event(), threading.Event()
 
     def slow(copy: LogCopy, *line: Any) -> None:
@@ -247,8 +243,7 @@ async def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
 ) -> None:
     monkeypatch.setattr("kgops.hosts.watch._SILENT_S", 3.0)
     there = lab.add("lab1")
-    number = there.detach("sh", "-c", "echo hello; sleep 1000", flags=("--label", "long"))
-    there.running(number)
+    number = there.going("sh", "-c", "echo hello; sleep 1000", flags=("--label", "long"))
     async with open_screens(lab.console.home) as seen:
         await open_run(seen, number, "long")
         await seen.until_shows("hello", "Record")

@@ -83,8 +83,7 @@ async def test_keys_show_one_side_one_relation_what_has_certain_words_or_another
 
 async def test_a_run_is_followed_until_it_ends(run_cli: Console, conn: Connection) -> None:
     script = "while [ ! -e gate ]; do sleep 0.05; done"
-    number = run_cli.detach("sh", "-c", script)
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", script)
     async with open_screens(run_cli.home, shows="1 exec") as seen:
         await seen.press("i", shows="no TracIn run yet")
         conn.execute("UPDATE run SET workload = 'tracin' WHERE id = ?", (number,))

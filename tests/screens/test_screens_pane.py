@@ -122,8 +122,7 @@ def test_the_pane_shows_the_gpu_under_the_cursor_and_the_list_all_processes(
 async def test_the_log_in_the_pane_goes_on_with_the_run(run_cli: Console) -> None:
     waits = "while [ ! -e {} ]; do sleep 0.05; done;"
     script = f"echo first; {waits.format('gate')} echo second; {waits.format('end')}"
-    going = run_cli.detach("sh", "-c", script)
-    run_cli.running(going)
+    run_cli.going("sh", "-c", script)
     async with open_screens(run_cli.home, WIDE, shows="RUNNING") as seen:
         await until_pane_shows(seen, "first", "running")
         (run_cli.cwd / "gate").touch()

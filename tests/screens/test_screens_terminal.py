@@ -207,8 +207,7 @@ def test_a_terminal_of_many_colours_gets_them_and_filled_curves(
     run_cli: Console, open_terminal: Open
 ) -> None:
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
-    number = run_cli.detach("sh", "-c", CURVE)
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", CURVE)
     wait_for(
         lambda: [one["n"] for one in run_cli.show(number)["series"] if one["name"] == "loss"] == [5],
         "its curve",

@@ -24,8 +24,7 @@ def test_run_takes_no_longer_for_a_clock_that_is_set(
     clock: tuple[PreloadedConsole, Set], set_by_s: float
 ) -> None:
     console, set_clock = clock
-    number = console.detach("sh", "-c", UNTIL_GATE)
-    console.running(number)
+    number = console.going("sh", "-c", UNTIL_GATE)
     set_clock(set_by_s)
     (console.cwd / "gate").touch()
     run = console.ended(number)

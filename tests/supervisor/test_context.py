@@ -18,8 +18,7 @@ RESERVES = """echo '{"event": "memory", "mib": {"reserved": 1000}}' >> "$KGOPS_E
 def test_a_context_is_what_the_driver_counts_beyond_what_torch_has_reserved_for_a_while(
     run_cli: Console, standin: StandIn, on_t4: dict[str, str]
 ) -> None:
-    number = run_cli.detach("sh", "-c", RESERVES, flags=("--gpu", "0"), env=on_t4)
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", RESERVES, flags=("--gpu", "0"), env=on_t4)
     tree = Tree(RunFolder(run_cli.folder(number)), 1)
     (worker,) = wait_for(tree.members, "the worker")
     standin.show(Machine((t4(used_mib=1150, processes=((worker.pid, 1150),)),)))

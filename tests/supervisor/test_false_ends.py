@@ -135,8 +135,7 @@ def test_failing_command_is_no_out_of_memory_beside_a_kill_of_another(
 
 
 def test_a_run_whose_folder_is_away_for_a_moment_goes_on(run_cli: Console, tmp_path: Path) -> None:
-    number = run_cli.detach("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
     folder, away = run_cli.folder(number), tmp_path / "away"
     folder.rename(away)
     listed = run_cli("runs", "--json")
@@ -148,8 +147,7 @@ def test_a_run_whose_folder_is_away_for_a_moment_goes_on(run_cli: Console, tmp_p
 
 
 def test_a_run_whose_folder_was_removed_can_be_stopped(run_cli: Console) -> None:
-    number = run_cli.detach("sleep", "300")
-    run_cli.running(number)
+    number = run_cli.going("sleep", "300")
     waiting = run_cli.detach("true", flags=("--exclusive",))
     for one in (number, waiting):
         shutil.rmtree(run_cli.folder(one))

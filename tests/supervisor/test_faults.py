@@ -93,8 +93,7 @@ def test_full_disk_in_the_middle_of_a_large_batch_is_told_as_such(tmp_path: Path
 
 def test_read_only_home_can_still_be_read(small: tuple[Disk, Console]) -> None:
     disk, on_disk = small
-    number = on_disk.detach("sleep", "300")
-    on_disk.running(number)
+    on_disk.going("sleep", "300")
     end_all_of(on_disk.home)
     disk.remount("ro")
     for args in (
@@ -132,8 +131,7 @@ def test_locked_database_blocks_no_worker_and_loses_nothing(run_cli: Console, tm
         "        time.sleep(0.003)\n"
         "open('done', 'w').close()\n"
     )
-    number = run_cli.detach(*QUICK, worker)
-    run_cli.running(number)
+    number = run_cli.going(*QUICK, worker)
     locker = open_writer(run_cli.home / "kgops.db")
     locker.execute("BEGIN EXCLUSIVE")
     (tmp_path / "gate").touch()

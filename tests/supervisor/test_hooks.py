@@ -58,8 +58,7 @@ def test_a_hook_is_started_by_the_process_that_records_the_end(run_cli: Console,
     ends = tmp_path / "ends"
     script = f'echo "$KGOPS_RUN $KGOPS_RUN_STATE" >> {ends}; echo heard'
     (run_cli.home / "hooks.toml").write_text(f"on_end = {json.dumps(['sh', '-c', script])}\n")
-    killed = run_cli.detach("sleep", "300", flags=("--exclusive",))
-    run_cli.running(killed)
+    killed = run_cli.going("sleep", "300", flags=("--exclusive",))
     waiting = run_cli.detach("true")
     assert run_cli("stop", str(waiting)).code == 0
     wait_for(ends.exists, "the hook of the run that waited")

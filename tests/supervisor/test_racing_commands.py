@@ -133,8 +133,7 @@ def test_stream_of_small_runs_does_not_pass_an_exclusive_one(run_cli: Console) -
 
 
 def test_stop_of_a_waiting_run_lets_those_behind_it_go_on(run_cli: Console) -> None:
-    going = run_cli.detach("sh", "-c", UNTIL_GATE)
-    run_cli.running(going)
+    going = run_cli.going("sh", "-c", UNTIL_GATE)
     exclusive = run_cli.detach("true", flags=("--exclusive",))
     behind = run_cli.detach("true")
     stopped = run_cli("stop", str(exclusive))

@@ -27,8 +27,7 @@ def disk(home: Path, tmp_path: Path) -> Iterator[tuple[PreloadedConsole, Refuse]
 
 def begun(console: Console) -> int:
     """A run whose first point is in the record."""
-    number = console.detach("sh", "-c", UNTIL_GATE)
-    console.running(number)
+    number = console.going("sh", "-c", UNTIL_GATE)
     wait_for(lambda: console.show(number)["series"], "its first point")
     return number
 
@@ -147,8 +146,7 @@ def test_a_run_that_fills_the_disk_ends_in_the_record(tmp_path: Path) -> None:
 
 def test_a_stop_says_that_only_the_folder_has_the_end(tmp_path: Path) -> None:
     with console_on_disk(tmp_path) as (disk, console):
-        number = console.detach("sleep", "300")
-        console.running(number)
+        number = console.going("sleep", "300")
         (console.folder(number) / "room.reserved").unlink()
         disk.fill()
         stopped = console("stop", str(number), "--grace", "0")

@@ -35,8 +35,7 @@ def test_secrets_are_in_no_file_once_the_run_has_ended(run_cli: Console, tmp_pat
         "export API_KEY=hunter9-in-a-script OTHER_TOKEN='hunter10 in a script'\n"
         'while [ ! -e gate ]; do sleep 0.05; done; env > seen; echo "$@" >> seen'
     )
-    number = run_cli.detach("sh", "-c", script, "sh", *ARGUMENTS, env=SECRETS)
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", script, "sh", *ARGUMENTS, env=SECRETS)
     private = run_cli.folder(number) / "private.json"
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     for who in all_of(run_cli.home):

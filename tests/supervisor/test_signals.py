@@ -92,8 +92,7 @@ def test_second_ctrl_c_does_not_undo_the_first(run_cli: Console) -> None:
 def test_signals_by_the_hundred_reach_no_end_but_the_true_one(
     run_cli: Console, tmp_path: Path, part: str
 ) -> None:
-    number = run_cli.detach("sh", "-c", STUBBORN)
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", STUBBORN)
     folder = RunFolder(run_cli.folder(number))
     wait_for(folder.attempt(1).begun.exists, "the worker to have begun")
     (hit,) = actors(Home(run_cli.home), folder, number)[part]

@@ -90,8 +90,7 @@ def test_another_user_is_refused_in_a_sentence(place: Path, alice: User) -> None
 
 
 def test_root_reads_a_users_home_and_changes_nothing(place: Path, alice: User) -> None:
-    number = alice.detach("sleep", "300")
-    alice.running(number)
+    number = alice.going("sleep", "300")
     root = user(place, "root", 0)
     for args in READING:
         assert root(*args).code == 0, args

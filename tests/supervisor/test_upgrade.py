@@ -101,8 +101,7 @@ def test_supervisor_of_kgops_that_is_upgraded_in_place_goes_on_with_the_new_code
     packages = copy_packages(tmp_path_factory.mktemp("installed"))
     env = {"PYTHONPATH": str(packages)}
     waiting = "while [ ! -e go ]; do sleep 0.05; done"
-    number = run_cli.detach("sh", "-c", waiting, flags=("--exclusive",), env=env)
-    run_cli.running(number)
+    number = run_cli.going("sh", "-c", waiting, flags=("--exclusive",), env=env)
     behind = run_cli.detach("true", env=env)
     log = run_cli.folder(number) / "supervisor.log"
     raise_schema(packages)
