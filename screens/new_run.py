@@ -168,11 +168,13 @@ class NewRun(RunScreenBase):
         key = self._key
         if key in DRAFT_OPTIONS[self._draft.workload]:
             option = (self._answer.options or {}).get(str(key)) if self._answer is not None else None
-            if option is not None:
-                now = self._draft.options.get(option.name)
-                if now is not None:  # several key presses may come before the next plan
-                    option = option._replace(applied=now, now=now)
-                self._change(self._draft.with_option(option.name, step(option, by)))
+            if option is None:
+                self.say("its values come with the plan, which is not there yet", "strong")
+                return
+            now = self._draft.options.get(option.name)
+            if now is not None:  # several key presses may come before the next plan
+                option = option._replace(applied=now, now=now)
+            self._change(self._draft.with_option(option.name, step(option, by)))
             return
         self._change(
             new_run_page.stepped(self._draft, self._offers, self._answer, list(self._hosts), str(key), by)

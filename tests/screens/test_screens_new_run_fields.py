@@ -2,12 +2,13 @@
 a regression as on the command line; and its plan, which is that of `suggest`."""
 
 import shlex
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from disks import small_disk
-from driving import Console
+from driving import Console, patience
 from screen_driving import open_screens
 from test_screens_new_run import opened, turn, write
 
@@ -98,6 +99,19 @@ async def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cl
         assert Path(words[2]).read_text() == before
     assert run_cli.ended(1).state == "succeeded"
     assert run_cli("influences", "1").code == 0
+
+
+async def test_an_arrow_before_there_is_a_plan_is_answered(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, gate = WhatIf.answer, threading.Event()
+    async with open_screens(home, (160, 50), first=opened) as seen:
+        monkeypatch.setattr(WhatIf, "answer", lambda *given: (gate.wait(patience()), plan(*given))[1])
+        await turn(seen, "workload", "pipeline")
+        await seen.go_to("block")
+        await seen.press("left")
+        assert "its values come with the plan, which is not there yet" in seen.text
+        gate.set()
 
 
 @pytest.mark.parametrize("workload", ["train", "pipeline"])
