@@ -225,7 +225,7 @@ ACTIONS: tuple[Action, ...] = (
         "x",
         "x",
         "start",
-        "Start the run, asking first, unless it is predicted not to fit.",
+        "Start the run if it fits; ask first if it would not start at once.",
         "screen.start",
         NEW_RUN,
     ),

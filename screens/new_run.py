@@ -254,7 +254,7 @@ class NewRun(RunScreenBase):
         self._begin(force=True)
 
     def _begin(self, *, force: bool) -> None:
-        """Starts the run after a question and opens its screen, or shows why it was refused."""
+        """Starts the run and opens its screen, or shows why it was refused. Asks first unless it fits now."""
         if self._starting:
             return
         if self._draft.where is not None:
@@ -268,12 +268,15 @@ class NewRun(RunScreenBase):
         if not force and answer is not None and answer.refusal is not None:
             self.say(f"{answer.refusal.message}; X starts it anyway", "bad")
             return
-        draft = self._draft
-
+        start = partial(self._start, self._draft, force)
+        placed = answer.placed if answer is not None else None
         question = "start this run even if it does not fit?" if force else "start this run?"
-        if answer is not None and answer.placed is not None and answer.placed.unused is not None:
-            question = f"{answer.placed.unused}. S{question[1:]}"
-        self.kgops.ask(question, lambda: self._begin_once(partial(self._start, draft, force)))
+        if placed is not None and placed.unused is not None:
+            question = f"{placed.unused}. S{question[1:]}"
+        elif placed is not None and placed.fit.state == "now" and not force:
+            self._begin_once(start)
+            return
+        self.kgops.ask(question, lambda: self._begin_once(start))
 
     def _begin_once(self, start: Callable[[], Awaitable[None]]) -> None:
         if not self._starting:

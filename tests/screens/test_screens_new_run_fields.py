@@ -93,7 +93,7 @@ async def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cl
         assert job["pipeline"]["train"]["embedding_dim"] == 16
         assert job["pipeline"]["tracin"]["max_triples"] == 2
         before = Path(words[2]).read_text()
-        await seen.press("x", "y")
+        await seen.press("x")
         await seen.until(lambda: not isinstance(seen.app.screen, NewRun), "the run's screen")
         await seen.until_shows("1 pipeline both")
         assert Path(words[2]).read_text() == before
@@ -204,7 +204,7 @@ async def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flig
         await seen.press("right", "right")  # the first, then the next
         await write(seen, "data_directory", str(flights))
         await seen.until_shows("--architecture gnn", f"--data-directory {flights}", "to spare")
-        await seen.press("x", "y")
+        await seen.press("x")
         await seen.until(lambda: not isinstance(seen.app.screen, NewRun), "the run's screen")
         await seen.until_shows("1 regress", "Record")
     assert run_cli("show", "1", "--json").json()["job"]["regress"]["architecture"] == "gnn"
