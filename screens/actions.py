@@ -225,7 +225,7 @@ ACTIONS: tuple[Action, ...] = (
         "x",
         "x",
         "start",
-        "Start the run if it fits; ask first if it would not start at once.",
+        "Start the run; asks first unless it fits now.",
         "screen.start",
         NEW_RUN,
     ),

@@ -156,9 +156,8 @@ def _job_settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """The job's settings without its label; a pipeline's two halves appear as train and tracin settings."""
     settings = {name: value for name, value in job.items() if name not in ("label", "pipeline")}
     if "pipeline" in job:
-        from kgops.workloads.pipeline.job import (
-            stage_settings,
-        )  # few comparisons need a workload's declaration
+        # Here, as few comparisons need a workload's declaration.
+        from kgops.workloads.pipeline.job import stage_settings
 
         settings |= stage_settings(job["pipeline"])
     return settings
